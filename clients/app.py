@@ -37,7 +37,7 @@ from .training import LocalTraining, changes_initial_model, correction_class
 
 
 def describe(error: BaseException) -> str:
-    """Return the whole line of an error, for a node of whoever runs the server."""
+    """Return an error's whole message: for nodes of whoever runs the server."""
     return str(error) or type(error).__name__
 
 
@@ -51,8 +51,8 @@ def client_app(
     Parameters
     ----------
     node_of : builds the node that a message is for
-    describe : the message to the server where a site takes no part
-    mods : Flower's, around all that the app does
+    describe : turns an error into what the server is told of a site that takes no part
+    mods : Flower mods, wrapped around every handler
     """
     app = ClientApp(mods=list(mods))
 
@@ -103,7 +103,7 @@ def evaluate_node(node: Node, message: Message, context: Context) -> Message:
 
 
 def personalise(node: Node, state: RecordDict, content: RecordDict) -> None:
-    """Turn the server's model, which a message's ``content`` has and is loaded, into the one to judge."""
+    """Turn the loaded model of a message (``content``) into the one that the node evaluates."""
     training = node.training
     restore(node.model, training.private, state)
     if training.personal is not None:
@@ -119,7 +119,7 @@ def check_training(
 ) -> None:
     """Raise ``ValueError`` where a node could not do what messages with this configuration ask for.
 
-    ``known`` are the corrections that they may ask it for, and ``compressions`` the compressions.
+    They may ask for the corrections ``known``, and for ``compressions``.
     """
     compression = requested_compression(config, compressions)
     restricted = compression is not None and compression.restricts
@@ -159,7 +159,7 @@ def check_training(
 def _check_way(
     training: LocalTraining, requested: Sequence[type[Correction]], reads: bool, restricted: bool
 ) -> None:
-    """Refuse what moves a node besides the gradients of a round, where the method counts on these alone."""
+    """Refuse what moves a node besides this round's gradients, where the method assumes these alone."""
     if training.keep_optimizer and has_state(training.optimizer) and (reads or restricted):
         who = "strategy=scaffold's option 2 or aggregation=normalized" if reads else "a compression"
         counts = (

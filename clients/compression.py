@@ -31,8 +31,8 @@ class Coding:
     Parameters
     ----------
     compression : what the message asks for
-    seeds : for each trained array, by name: what decides all that its code draws
-    private : patterns of what stays at the node, and so is trained as a whole
+    seeds : by trained array's name: the seed of all that its code draws
+    private : patterns of what stays at the node, and so is trained without restriction
     """
 
     compression: Compression
@@ -73,7 +73,7 @@ class Coding:
     ) -> dict[str, ArrayRecord]:
         """Return the reply's records of the trained model, without what is ``frozen``.
 
-        What is left out is renewed in the node's ``state``.
+        Renews what error feedback keeps in the node's ``state``.
 
         An update that is not finite is sent as such, so that the server leaves the node out by name.
         """

@@ -1,8 +1,8 @@
 """Correction: a method's change to a node's loss or gradient.
 
-FedProx and its kin differ from FedAvg on the node by a term in the loss or in the gradient, by where the
-gradient is taken, and by what they tell the server in the end. A correction is all of these. It is made
-anew for each round, and chosen in one of two ways:
+FedProx and its kin differ from FedAvg on the node: by a term in the loss or the gradient, by where the
+gradient is taken, or by what they send to the server. A correction is all of these. It is made anew for each
+round, and chosen in one of two ways:
 
 * by the message: the strategy sends a key, and the class names it as ``config_key``
   (:mod:`clients.round` lists the classes);
@@ -34,8 +34,8 @@ Tensors = list[Tensor] | tuple[Tensor, ...]  # what torch._foreach_* takes and r
 class GradientTransform:
     """A correction of gradients as operations on lists of tensors, one for each parameter.
 
-    It works coordinate by coordinate and knows nothing of the step, so that it serves a stack of nodes as
-    well as one, and can be part of a captured step.
+    It works coordinate by coordinate and does not depend on the step's number, so that it serves a stack of
+    nodes as well as one, and can be part of a captured step.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class GradientTransform:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What is equal where two edits do the same, each with tensors of its own."""
+        """A key: equal for two edits that do the same, each with its own tensors."""
         return self.apply, self.numbers
 
 
@@ -71,7 +71,7 @@ class RoundStart:
     model : at the values that the server sent, w_t; what is private at the node's own
     examples, task : the node's training examples, and what is learnt from them
     optimizer : builds the client optimiser from parameters
-    steps : how many steps the node will take, where no correction ends its round before
+    steps : how many steps the node will take, unless a correction ends its round earlier
     batch_size : examples per step; None for all of them
     content : the server's message: its configuration and further records
     state : what the node keeps from round to round; may be changed
@@ -163,9 +163,9 @@ class Correction:
 
     @classmethod
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:
-        """Say whether it takes the way from w_t for this round's gradients, in steps of known weights.
+        """Say whether it treats a node's displacement from w_t as a weighted sum of this round's gradients.
 
-        Then a momentum of earlier rounds, or a start elsewhere, would count as gradients of this one: a kept
+        Then momentum of earlier rounds, or another initial model, would count as gradients of this one: a kept
         optimiser, and a correction that changes the initial model, are refused beside it. The same holds where
         the strategy does it with the updates, as FedCM's server does.
         """
@@ -181,7 +181,7 @@ class Correction:
 
     @staticmethod
     def no_effect(steps: int, per_epoch: int, *args: Any, **settings: Any) -> str:
-        """Say why these settings do nothing at a node that takes ``steps`` steps; empty where they may."""
+        """Say why these settings do nothing at a node with so many steps; empty where they may do something."""
         return ""
 
     def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -235,15 +235,15 @@ class Correction:
 
     @property
     def requires_sequential(self) -> bool:
-        """Whether nodes that take it train one by one."""
+        """Whether nodes with this correction train one by one."""
         changes_loss = self.has_loss_term or self.replaces_loss
         return changes_loss or type(self).wrap_gradient is not Correction.wrap_gradient
 
     def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
         """Edit or observe ``p.grad`` of every trained parameter, once in each step; copy what you keep.
 
-        It does what ``gradient_transform`` says, a :class:`GradientTransform` that the constructor may set. A class
-        may do anything else here, which is then done in its place, one node at a time.
+        By default it applies ``gradient_transform``, a :class:`GradientTransform` that the constructor may set. A
+        class that overrides this method replaces that; its nodes are corrected one at a time.
         """
         if self.gradient_transform is None:
             return
@@ -280,7 +280,7 @@ for _old, _new in RENAMED.items():  # for a class that calls ``super()`` by an o
 
 
 def edits_of(corrections: Sequence[Correction]) -> list[GradientTransform] | None:
-    """Return what corrections do to the gradients, in order; None where one has its own way."""
+    """Return the corrections' edits, in order; None where one overrides ``transform_gradients``."""
     if any(
         type(correction).transform_gradients is not Correction.transform_gradients
         for correction in corrections

@@ -1,8 +1,8 @@
 """Evaluate a model on a set of examples, on a node or on the server.
 
 A batch is a thousand examples. Sums over batches are added in the batches' order, so that the result is
-the same bit for bit wherever each of them was taken. A model that has no output for one of the examples
-(:func:`has_output`) has no measure: each is NaN, also those of a task of the user's own.
+the same bit for bit wherever each batch was evaluated. Where a model has no output for one of the examples
+(:func:`has_output`), every metric is NaN, whatever the task.
 """
 
 import math
@@ -17,7 +17,7 @@ from .examples import Examples, compute_outputs
 from .tasks import Task
 
 BATCH_SIZE = 1000
-NO_CLASS = -1  # what a model takes an example for that it has no output for
+NO_CLASS = -1  # the predicted class of an example without an output
 Sums = dict[str, Tensor]
 
 
@@ -33,9 +33,9 @@ def num_batches(examples: Examples) -> int:
 
 @torch.no_grad()
 def batch_sums(model: nn.Module, examples: Examples, task: Task, batches: range) -> Iterator[Sums]:
-    """Return each metric's sum over the examples of each of these batches; NaN where an output lacks.
+    """Yield each metric's sum over the examples of each of these batches; NaN where an output is missing.
 
-    Whether one lacks is asked once for all batches: each answer waits for an accelerator.
+    This is checked once for all batches, since each check waits for the accelerator.
     """
     results = [
         (task(outputs, targets)[1], _is_complete(outputs))
@@ -69,18 +69,18 @@ def averaged(sums: Iterable[Sums], total: int) -> dict[str, float]:
 def has_output(outputs: Tensor) -> Tensor:
     """Return for which examples a model has an output, [n] of bools.
 
-    It has none where a value is NaN or infinite. Minus infinity beside numbers is one: so models rule out
-    classes.
+    It has none where a value is NaN or infinite. Minus infinity beside finite values is allowed: models rule
+    out classes with it.
     """
     rows = outputs.flatten(1) if outputs.ndim > 1 else outputs.reshape(-1, 1)
-    if _answers_at_once(outputs) and bool(outputs.sum().isfinite()):  # then all of them are, for less
+    if _answers_at_once(outputs) and bool(outputs.sum().isfinite()):  # then all values are finite
         return rows.new_ones(len(rows), dtype=torch.bool)
     finite = rows.isfinite()
     return (finite | (rows.isneginf() & finite.any(1, keepdim=True))).all(1)
 
 
 def _answers_at_once(tensor: Tensor) -> bool:
-    """Say whether asking for a value waits for no accelerator."""
+    """Say whether a value can be read without waiting for an accelerator."""
     return tensor.device.type == "cpu"
 
 
@@ -98,7 +98,7 @@ def _tensors(outputs: object) -> Iterator[Tensor]:
 
 @torch.no_grad()
 def predictions(model: nn.Module, examples: Examples) -> tuple[Tensor, Tensor]:
-    """Return the label of each example, and what the model takes it for or ``NO_CLASS``, two of [n]."""
+    """Return each example's label, and its predicted class or ``NO_CLASS``, [n] each."""
     pairs = [
         (targets, out.argmax(1).where(has_output(out), NO_CLASS))
         for out, targets in outputs_of(model, examples, range(num_batches(examples)))
@@ -119,7 +119,7 @@ def correct(model: nn.Module, examples: Examples, batches: range) -> Tensor:
 
 @torch.no_grad()
 def outputs_of(model: nn.Module, examples: Examples, batches: range) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield what the model says of each of these batches, and the batch's targets."""
+    """Yield the model's outputs for each of these batches, and the batch's targets."""
     device = next(model.parameters()).device
     model.eval()
     for batch in batches:

@@ -21,8 +21,8 @@ logger = logging.getLogger("flwr.clients")
 class LazyRows:
     """The inputs of a ``torch.utils.data.Dataset``, in place of a tensor [N, ...].
 
-    Nothing is kept: a row is read each time that it is used. So what a row is must not change; random
-    augmentation belongs into :class:`~clients.Examples`.
+    Nothing is kept: a row is read each time that it is used. So a row must not change between reads; random
+    augmentation belongs in :class:`~clients.Examples`.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ Inputs = Any  # a Tensor or LazyRows, or a tuple or a Mapping of them
 
 
 def apply_to_each(function: Callable[[Any], Any], inputs: Inputs) -> Any:
-    """Return what a function makes of a tensor, or of each of several."""
+    """Return the results of a function on a tensor, or on each of several."""
     if isinstance(inputs, Mapping):
         return {name: function(part) for name, part in inputs.items()}
     if isinstance(inputs, tuple):
@@ -97,7 +97,7 @@ def arguments_of(inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]
 
 
 def compute_outputs(model: nn.Module, inputs: Inputs) -> Any:
-    """Return what a model says of a batch."""
+    """Return a model's outputs for a batch."""
     if not are_several(inputs):
         return model(inputs)
     arguments, named = arguments_of(inputs)
@@ -171,12 +171,12 @@ class Normalize:
     scale: float = 255.0
 
     def __post_init__(self) -> None:
-        """Refuse deviations that are none."""
+        """Refuse standard deviations of 0 or below."""
         require(all(one > 0 for one in self.std), "std", list(self.std), "numbers above 0")
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Normalise a batch."""
-        kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32  # 1.6e9 s needs it
+        kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32  # timestamps need it
         factor, offset = _constants(
             tuple(self.mean), tuple(self.std), self.scale, inputs.ndim, inputs.device, kind
         )
@@ -208,8 +208,8 @@ class Examples:
     inputs, targets : the whole data set [N, ...], shared and never copied; inputs may be read lazily, and
         be several (:mod:`clients.examples`), which the transform then takes together
     index : which rows are this node's
-    transform : applied to inputs on the training device, to as many as are at hand; what it makes of an
-        example depends on that example alone
+    transform : applied to inputs on the training device, any number at once; an example's result must
+        depend on that example alone
     augment : changes transformed batches at random, where training asks for it
     memory_share : of an accelerator's free memory that inputs, and targets, may each take to lie there
     """
@@ -234,7 +234,7 @@ class Examples:
     ) -> tuple[Inputs, Tensor]:
         """Return inputs and targets at ``positions`` (0 ... len - 1) on ``device``.
 
-        With a generator ``draws`` the inputs are augmented; without, they are as in a test.
+        With a generator ``draws`` the inputs are augmented; without one, as in evaluation, they are not.
         """
         rows = resident(self.index, self.place(device), math.inf)[positions]
         inputs, targets = self.rows(rows, device)
@@ -248,7 +248,7 @@ class Examples:
         return self.seen(inputs), targets
 
     def raw(self, rows: Tensor, device: torch.device) -> tuple[Inputs, Tensor]:
-        """Return the inputs, as the data set has them, and the targets of these rows of all of it."""
+        """Return the inputs, not transformed, and the targets of these rows of the whole data set."""
 
         def select(values: Tensor | LazyRows) -> Tensor:
             near = self._near(device, values)

@@ -21,14 +21,14 @@ NOTHING: Mapping[str, Array] = {}
 
 @dataclass(frozen=True)
 class Frozen:
-    """What is frozen of a model, by name, and the hash of its values."""
+    """A model's frozen parameters and buffers, by name, and the hash of their values."""
 
     arrays: ArrayRecord
     hash: str
 
     @classmethod
     def of(cls, model: nn.Module) -> "Frozen | None":
-        """Return what a model has of it, copied; None where all is trained."""
+        """Return a copy of what is frozen in a model; None where all is trained."""
         names = frozen_names(model)
         if not names:
             return None

@@ -89,7 +89,7 @@ class GradientPipeline:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What is equal where a graph of the one does for the other, on its own memory."""
+        """A key: equal for two pipelines that one CUDA graph can serve, each in its own memory."""
         numbers = self.limit, self.descends, self.decay, self.momentum, self.nesterov, self.stacked
         shapes = tuple(tensor.shape for tensor in self.memory())
         return tuple(edit.kind for edit in self.edits), self.clip, numbers, shapes
@@ -113,10 +113,10 @@ def can_capture(device: torch.device) -> bool:
 def with_sgd(
     after: GradientPipeline, optimizer: Optimizer, parameters: Sequence[Tensor]
 ) -> GradientPipeline:
-    """Return it with the step of a fresh optimiser, but for its last operation; where it can.
+    """Return the pipeline with a fresh optimiser's step, but for its last operation, where that is possible.
 
-    Momentum begins with zeros, which is what torch's begins with but for its dampening. One line says what
-    is left out.
+    Momentum begins with zeros: torch's first step is then the same, unless it has dampening. The log says
+    once what is left out.
     """
     if not is_descent(optimizer):
         say_outside(f"the step of {type(optimizer).__name__} as it is configured")
@@ -198,7 +198,7 @@ def captured_step(
     max_grad_norm: float | None,
     fresh: bool,
 ) -> OptimizerStep:
-    """Return the update of a node whose steps are captured: as much as can be comes with the gradients.
+    """Return the update of a node whose steps are captured: as much of it as possible is in the graph.
 
     ``fresh``: the optimiser's state begins with the round.
     """
@@ -214,7 +214,7 @@ def captured_step(
 
 
 def apply(correction: Correction, parameters: Sequence[Parameter]) -> None:
-    """Let a correction change the gradients; what it returned would be passed over."""
+    """Let a correction change the gradients; refuse one that returns them, which would have no effect."""
     if correction.transform_gradients(parameters) is not None:  # type: ignore[func-returns-value]
         raise TypeError(f"{type(correction).__name__} returns gradients: write them to each p.grad")
 
@@ -246,7 +246,7 @@ def step_without_hooks(optimizer: Optimizer) -> Callable[[], None]:
     """
     for group in optimizer.param_groups:
         if group.get("foreach", False) is None and group["params"][0].device.type == "cpu":
-            group["foreach"] = False  # what None comes to
+            group["foreach"] = False  # what None means there
     if hooked(optimizer):
         return optimizer.step  # type: ignore[return-value]
     return partial(inspect.unwrap(type(optimizer).step, stop=_not_torchs), optimizer)
@@ -262,7 +262,7 @@ def hooked(optimizer: Optimizer) -> bool:
 def is_descent(optimizer: Optimizer) -> bool:
     """Say whether a fresh optimiser's steps are w <- w - lr d, with d of the gradients and its momentum.
 
-    It is SGD as it comes; not where it maximises, or where its momentum begins with a dampened gradient.
+    It is torch's SGD with one parameter group, without hooks, dampening, ``maximize`` and the like.
     """
     (group, *more) = optimizer.param_groups
     if type(optimizer) is not SGD or more or hooked(optimizer) or isinstance(group["lr"], Tensor):
@@ -271,7 +271,7 @@ def is_descent(optimizer: Optimizer) -> bool:
 
 
 def _not_torchs(step: Callable[..., object]) -> bool:
-    """Say whether a function was written outside of torch; a wrapper bears the name of what it wraps."""
+    """Say whether a function was written outside of torch; a wrapper has the name of what it wraps."""
     return not str(getattr(step, "__globals__", {}).get("__name__")).startswith("torch.")
 
 

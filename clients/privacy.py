@@ -1,8 +1,8 @@
 """Privacy at the node: its demands, and its own clipping and noise.
 
 A node's configuration may name a demand: ``privacy="local" min-noise=1.0`` trains only where the message
-asks for local privacy with a noise multiplier of 1 or more; ``privacy="central"`` is content with a server
-that says it will see to it. See :mod:`strategies.parts.privacy` for what is promised.
+asks for local privacy with a noise multiplier of 1 or more. ``privacy="central"`` also accepts a server that
+promises central privacy. See :mod:`strategies.parts.privacy` for the guarantees.
 """
 
 import math
@@ -26,7 +26,7 @@ ASKED = (protocol.PRIVACY_CLIP, protocol.PRIVACY_NOISE, protocol.PRIVACY_SEED)
 
 
 class Refused(ValueError):
-    """The node does not work for so little privacy."""
+    """The node's demand for privacy is not met."""
 
     public = "refused by the site: privacy"  # the whole message to the server
 
@@ -60,14 +60,14 @@ def demand(node_config: Mapping[str, object], message_config: Mapping[str, objec
 
 
 def is_noise(value: object) -> bool:
-    """Say whether a noise multiplier can be counted: a number between a thousandth and a million."""
+    """Say whether a noise multiplier can be accounted for: a number from a thousandth to a million."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return LEAST_NOISE <= value <= MOST_NOISE
 
 
 def demand_silence(node_config: Mapping[str, object]) -> None:
-    """Raise :class:`Refused` where local privacy is demanded: what an evaluation tells has no noise."""
+    """Raise :class:`Refused` where local privacy is demanded: an evaluation's metrics have no noise."""
     if node_config.get(protocol.PRIVACY) == protocol.LOCAL:
         raise Refused(
             "this node demands privacy=local and does not evaluate: what it would tell has no noise"
@@ -113,11 +113,12 @@ class LocalNoise:
 
     @torch.no_grad()
     def privatize_(self, model: nn.Module, start: ArrayRecord) -> None:
-        """Change the model's trained parameters in place, given those that the node ``start``ed from.
+        """Clip and noise the trained parameters' change from ``start``, in place.
 
         Raises
         ------
-        ValueError : for a model with buffers, which would leave as they are
+        ValueError : for a model with buffers, which would leave the node without noise
+        Refused : for an update without a finite norm
         """
         if name := next((name for name, _ in model.named_buffers() if name in start), None):
             raise ValueError(f"the model's buffer {name!r} would leave this node without noise")

@@ -1,19 +1,21 @@
 """Private parameters: layers that stay at their node.
 
-The others are trained together as before. What is private is chosen by patterns: ``last`` is the last layer
-that has parameters (FedPer: Arivazhagan et al., *Federated Learning with Personalization Layers*, 2019,
-section 3, with one personalised layer), ``body`` all other layers (LG-FedAvg: Liang, Liu, Liu,
-Salakhutdinov, Morency, *Think Locally, Act Globally: Federated Learning with Local and Global
-Representations*, 2020, arXiv 2001.01523, Algorithm 1, with one shared layer), ``*Norm*`` all layers whose
-class is so called, with their running statistics (FedBN: Li et al., *FedBN: Federated Learning on Non-IID
-Features via Local Batch Normalization*, ICLR 2021, Algorithm 1), ``fc1.*`` names of parameters and buffers.
+All others are shared. Patterns choose what is private:
 
-A node starts from the private values that the server sends first, keeps those it has trained in Flower's
-``context.state``, and sends the server's back: they never move there, whatever the strategy (noise for
-privacy, and FedMeta's step on the server, are refused). So the model is whole at a node alone, which is to
-evaluate it. Deviations: the values that are sent back cost bytes, which FedPer saves; FedPer's nodes draw
-their first private layers themselves, here these are the same; LG-FedAvg's experiments start from a model
-that FedAvg has trained.
+* ``last``, the last layer with parameters: FedPer with one personalised layer (Arivazhagan et al., *Federated
+  Learning with Personalization Layers*, 2019, section 3);
+* ``body``, all other layers: LG-FedAvg with one shared layer (Liang, Liu, Liu, Salakhutdinov, Morency, *Think
+  Locally, Act Globally: Federated Learning with Local and Global Representations*, 2020, arXiv 2001.01523);
+* ``*Norm*``, layers by class, with their running statistics: FedBN (Li et al., *FedBN: Federated Learning on
+  Non-IID Features via Local Batch Normalization*, ICLR 2021, Algorithm 1);
+* ``fc1.*``, parameters and buffers by name.
+
+A node starts from the private values that the server sends first, and keeps those it has trained in Flower's
+``context.state``. It sends the server's back unchanged, so they never move there (noise for privacy, and
+FedMeta's step on the server, are refused). So only a node has the whole model, and nodes must evaluate it.
+Deviations: the values that are sent back cost bytes, which FedPer saves. FedPer's nodes draw their first
+private layers themselves, here these are the same. LG-FedAvg's experiments start from a model that FedAvg
+has trained.
 Reduction: without a pattern it is the strategy.
 """
 
@@ -65,7 +67,7 @@ def check(model: nn.Module, patterns: Sequence[str]) -> None:
 
 @torch.no_grad()
 def restore(model: nn.Module, patterns: Sequence[str], state: RecordDict) -> None:
-    """Put a node's own values into the model that the server has sent; those stay that it has none of."""
+    """Put the private values that a node keeps, if any, into the model that the server has sent."""
     if not patterns or KEY not in state.array_records:
         return
     kept = state.array_records[KEY]

@@ -46,7 +46,7 @@ from .tasks import Task
 from .training import LocalTraining, order_corrections, work_of
 
 Kind = TypeVar("Kind", ArrayRecord, ConfigRecord)
-# A strategy sends a key in the message's configuration; the correction whose ``config_key`` it is acts in that
+# A strategy sends a key in the message's configuration; the correction with this ``config_key`` acts in that
 # round. These are the ones that every node knows, in the order in which they act.
 BUILT_IN: tuple[type[Correction], ...] = (
     ControlVariate,
@@ -139,9 +139,9 @@ class ClientRound:
         self.started = time.perf_counter()
 
     def _corrections(self, config: ConfigRecord) -> list[Correction]:
-        """Return what the message asks for, then what ``client.corrections`` names, and a mask's last.
+        """Return the message's corrections, then those of ``client.corrections``, a compression's last.
 
-        What changes the model begins after all others: they look at the model that was sent.
+        One that changes the model begins after the others: they refer to the model that was sent.
         """
         node, start = self.node, self._start()
         requested = requested_corrections(config, node.known_corrections)
@@ -161,7 +161,7 @@ class ClientRound:
 
     @property
     def seed(self) -> int:
-        """What decides the order of the node's examples in this round, and all that its model draws."""
+        """Decides the order of the node's examples in this round, and all that its model draws."""
         return torch_seed(self.node.seed, Purpose.LOCAL_TRAINING, **self.place)
 
     def run(self) -> Message:
@@ -178,7 +178,7 @@ class ClientRound:
         return self.reply(metrics, time.perf_counter() - self.started)
 
     def reply(self, metrics: dict[str, float], seconds: float) -> Message:
-        """Return what the server gets; under local privacy what has noise and what no data decide."""
+        """Return the reply; under local privacy it has only what has noise or does not depend on the data."""
         model = self.node.model
         parameters = [p for p in model.parameters() if p.requires_grad]
         records = [correction.on_round_end(parameters, metrics) for correction in self.corrections]
@@ -236,7 +236,7 @@ def training_of(node: Node, message: Message, context: Context) -> LocalTraining
 
 
 def in_round(training: LocalTraining, seed: int, server_round: int, partition_id: int) -> LocalTraining:
-    """Return how a node trains in a round: where it straggles, for less time."""
+    """Return how a node trains in a round; a straggler does less."""
     if training.stragglers == 0:
         return training
     unit, full = training.work
@@ -294,7 +294,7 @@ def load_chosen(
     sent: ArrayRecord,
     frozen: Mapping[str, Array],
 ) -> tuple[int, ArrayRecord]:
-    """Load the one of a message's models that the node chooses; return its number, and the model whole.
+    """Load the model that the node chooses among a message's; return its number, and the whole model.
 
     Parameters
     ----------
@@ -358,6 +358,6 @@ def replied(
 
 
 def add_to_config(reply: Message, values: Mapping[str, ConfigScalar]) -> None:
-    """Add values to a reply's configuration, which tells of its node what no metric does."""
+    """Add values to a reply's configuration: facts about its node that are no metrics."""
     before = reply.content.config_records.get(protocol.CONFIG, ConfigRecord())
     reply.content[protocol.CONFIG] = ConfigRecord({**before, **values})

@@ -76,7 +76,7 @@ class LeastSquares(Task):
     def __call__(
         self, outputs: Tensor, targets: Tensor, present: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return F_i; ``rows_per_node`` squared norms, whose mean over rows is the loss per node."""
+        """Return F_i, and ``rows_per_node`` times ||A_i w - b_i||^2: its mean over rows is the reported loss."""
         if present is None:
             squared = mse_loss(outputs, targets, reduction="sum")
         else:

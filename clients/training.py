@@ -1,4 +1,4 @@
-"""Local training: its settings, the steps of one round, and what a personal method may make of them."""
+"""Local training: its settings, the steps of one round, and the base class of personal methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ class WithTerms:
 
 
 def _number(correction: Correction, hook: str, loss: Tensor) -> Tensor:
-    """Return what a correction's hook gave, or raise ``ValueError`` where it is no single number."""
+    """Return a correction's loss, or raise ``ValueError`` where it is no single number."""
     if isinstance(loss, Tensor) and loss.numel() != 1:
         name, shape = type(correction).__name__, list(loss.shape)
         raise ValueError(f"{name}.{hook} returns shape {shape}: expected one number, e.g. its mean")
@@ -166,7 +166,7 @@ def remembers(begin: object) -> bool:
 
 
 def order_corrections(corrections: Mapping[str, Begin]) -> list[Begin]:
-    """Return what begins the corrections; last what changes the model, at whose values the others look."""
+    """Return what begins the corrections, last those that change the model: others refer to the one sent."""
     return sorted(corrections.values(), key=changes_initial_model)
 
 
@@ -180,15 +180,14 @@ def correction_class(begin: object) -> object:
     return getattr(begin, "func", begin)
 
 
-# A straggler's epochs (or steps) are uniform from ``least_work`` to all of them, as in FedProx'
-# experiments (Li et al., MLSys 2020, section 5.2). Who straggles with probability p is who would drop
-# out with it (``participation.dropout``), so that FedAvg that drops its stragglers and FedProx that
-# keeps them are compared on the same ones. Where nodes also drop out, with q < p, a share p - q comes
-# and does less.
+# A straggler's epochs (or steps) are uniform from ``least_work`` to all of them, as in FedProx's
+# experiments (Li et al., MLSys 2020, section 5.2). The stragglers of probability p are the nodes that
+# would drop out with it (``participation.dropout``): FedAvg that drops them and FedProx that keeps them
+# are compared on the same ones. With dropout q < p, a share p - q of the nodes takes part and does less.
 
 
 def check_stragglers(probability: float, least_work: int, unit: str, full: int) -> None:
-    """Refuse what is no probability, and stragglers that could do no less than the others."""
+    """Refuse a probability outside [0, 1], and stragglers that could do no less than the others."""
     require(0 <= probability <= 1, "client.stragglers", probability, "in [0, 1]")
     require_count("client.least_work", least_work)
     if probability and least_work >= full:
@@ -229,7 +228,7 @@ class Exponential(Schedule):
     ahead: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a factor outside (0, 1] and a number of rounds that is none."""
+        """Refuse a factor outside (0, 1], and a negative or fractional ``ahead``."""
         require(0 < self.gamma <= 1, "client.schedule.gamma", self.gamma, "in (0, 1]")
         whole = isinstance(self.ahead, int) and self.ahead >= 0
         require(whole, "client.schedule.ahead", self.ahead, "a whole number, 0 or above")
@@ -263,12 +262,12 @@ class StepDecay(Schedule):
 
 
 class Personal:
-    """A method by which nodes have models of their own; by itself it changes nothing.
+    """A personal method, by which nodes have models of their own; this base class changes nothing.
 
-    It changes two things on the node, and nothing on the server: how the local update is taken
-    (:meth:`train`), and what is made of the server's model before the node evaluates it on its own test
-    examples (:meth:`personalise`). What the node keeps lies in Flower's ``context.state``, and a class that keeps
-    anything sets ``remembers = True``. So it goes under any strategy; ``client.personal`` chooses it.
+    It changes nothing on the server, and two things on the node: how the local update is taken
+    (:meth:`train`), and which model the node evaluates on its own test examples
+    (:meth:`personalise`). What the node keeps lies in Flower's ``context.state``, and a class that keeps
+    anything sets ``remembers = True``. So it works under any strategy; ``client.personal`` chooses it.
     """
 
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
@@ -280,7 +279,7 @@ class Personal:
         warn_of_misspelt_hooks(cls)
 
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
-        """Raise ``ValueError`` for a model, or for private layers, that it cannot work with."""
+        """Raise ``ValueError`` for a model, or private layers, that the method cannot work with."""
 
     def for_message(self, content: RecordDict) -> "Personal":
         """Return the method as it evaluates for a message: a copy, where its round or records matter."""
@@ -298,7 +297,7 @@ class Personal:
     def personalise(
         self, model: nn.Module, examples: Examples, task: Task, batch_size: int | None, state: RecordDict
     ) -> None:
-        """Turn the server's model, in place, into the one that the node is judged by.
+        """Turn the server's model, in place, into the one that the node evaluates.
 
         ``examples`` are the node's training examples, ``state`` is what it keeps.
         """
@@ -316,7 +315,7 @@ class LocalUpdate:
     server_round : 1, 2, ...
     seed : decides the order of the examples, their augmentation, and whatever the model draws (dropout)
     corrections : what is added to the loss or the gradients
-    memory : the node's state, where a kept optimiser's lives on; None for none
+    memory : the node's state, with that of a kept optimiser; None for none
     """
 
     training: "LocalTraining"
@@ -380,7 +379,7 @@ class LocalUpdate:
 
 
 def seed_model(seed: int, device: torch.device) -> None:
-    """Seed torch's generators; ``torch.manual_seed`` would wake a GPU for the CPU's sake."""
+    """Seed torch's generators; ``torch.manual_seed`` would initialise a GPU even for training on the CPU."""
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(seed)
@@ -403,7 +402,7 @@ class LocalTraining:
     least_work : how many epochs (or steps) it takes at least
     max_grad_norm : clip the gradient's global norm to this before each step; None does not
     private : patterns of what stays at the node from round to round (:mod:`clients.private`)
-    personal : how nodes come to models of their own (:class:`Personal`); None for the server's
+    personal : the method for models of the nodes' own (:class:`Personal`); None for the server's
     keep_optimizer : momentum and moments stay at the node; False starts each round with fresh ones
     corrections : by any name, what begins a :class:`~clients.Correction` of each round, besides those that
         the message asks for; they act in this order
@@ -487,7 +486,7 @@ class LocalTraining:
         return -(-size // (self.batch_size or size or 1))
 
     def with_duration(self, *, epochs: int | None = None, steps: int | None = None) -> Self:
-        """Return the same training for another number of epochs, or steps, however slow the node is."""
+        """Return the same training for another number of epochs, or steps, without stragglers."""
         return replace(self, local_epochs=epochs, local_steps=steps, stragglers=0.0)
 
     def steps(self, size: int) -> int:

@@ -7,9 +7,9 @@ is min_w max_lambda sum_k lambda_k F_k(w) over all lambda that sum to one. With 
     lambda[t+1] = Proj( lambda[t] + rate (F_1, ..., F_N) )              onto the simplex
 
 Nodes must be ours, or send ``start-loss``, 0 or above; others are left out by name. Deviations: nodes take
-local steps, where the paper takes one gradient; where some nodes train in a round alone, lambda rises for
-these, and they are weighted among themselves; without projections on w. Algorithm 1 returns the mean of all
-iterates, of w as of lambda: ``average_last`` evaluates that of w, training and saved weights are the last.
+local steps, where the paper takes one gradient; where only some nodes train in a round, lambda rises for
+these, and they are weighted among themselves; w is not projected. Algorithm 1 returns the means of all w and
+all lambda: ``average_last`` evaluates that of w; training goes on from the last w, which is what is saved.
 Reduction: rate = 0 is FedAvg with uniform weights.
 """
 

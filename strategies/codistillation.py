@@ -1,8 +1,8 @@
 """Co-distillation: every node trains a model of its own, and learns what the others' models predict.
 
 Anil, Pereyra, Passos, Ormandi, Dahl, Hinton: *Large Scale Distributed Neural Network Training through Online
-Distillation*, ICLR 2018, Algorithm 1, which Sodhani et al., *A Closer Look at Codistillation for Distributed
-Training*, 2020, study, and the thesis of FedER names as future work. Its federated form is FedMD (Li, Wang:
+Distillation*, ICLR 2018, Algorithm 1. Sodhani et al., *A Closer Look at Codistillation for Distributed
+Training*, 2020, study it; FedER's thesis names it as future work. Its federated form is FedMD (Li, Wang:
 *FedMD: Heterogenous Federated Learning via Model Distillation*, 2019, Algorithm 1): models are never averaged,
 only predictions for inputs x that all share. In each round, of its K nodes,
 
@@ -46,7 +46,7 @@ class CoDistillation(LocalOnly):
     server_data: ServerData | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a mean of iterates, which are the models before they are distilled."""
+        """Refuse a mean of iterates: these are the models before distillation."""
         super().__post_init__()
         last, expected = self.inner.average_last, "1 under strategy=codistillation"
         require(last == 1, "strategy.inner.average_last", last, expected)

@@ -10,7 +10,7 @@ The rule is this package's with s(tau_k) Delta_k in place of Delta_k, so that an
 optimizer and step size acts on the buffer. Deviations: idle nodes start at a server step
 (:mod:`strategies.core.asynchronous`), and secure aggregation of the buffer is left out. Buffers of the model
 are averaged as they are. The authors' simulator (FLSim) weights updates by examples, divides s by its value at
-a mean staleness, and sums where Algorithm 1 divides by K: there eta is another. Reduction: K = M_c is FedAvg
+a mean staleness, and sums where Algorithm 1 divides by K, so its eta differs. Reduction: K = M_c is FedAvg
 with uniform weights.
 """
 

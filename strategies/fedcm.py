@@ -9,9 +9,9 @@ Algorithm 2. The server keeps the momentum D, 0 at the start.
 
 The server sends D as one more record; nodes send nothing more, and keep nothing. Nodes must be ours, or say
 their learning rate and steps. Deviations: the paper's server steps along D, by eta_g: eta here is
-eta_g / (eta_l steps) where all nodes take as many steps; other parts (weights, a mask, eta) make another
-step of the updates, and leave D as it is; privacy's noise would not reach D, and is refused, as is a client's own
-momentum. Reduction: alpha = 1 is FedAvg with uniform weights.
+eta_g / (eta_l steps) where all nodes take equally many steps. Other parts (weights, a mask, eta) change the
+step and not D. Privacy is refused, since its noise would not reach D, and so is a client's own momentum.
+Reduction: alpha = 1 is FedAvg with uniform weights.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class FedCM(PseudoGradientStrategy):
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         rates, steps = (updates.metrics[name] for name in self.required_metrics)
-        work = rates * steps  # 0: it has not moved
+        work = rates * steps  # 0: the node has not moved
         momentum = updates.mean(
             (1 / work).where(work > 0, 0.0) / len(work)
         )  # before the rule writes over it

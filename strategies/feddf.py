@@ -10,8 +10,8 @@ Algorithm 1. The server has inputs x without labels, and f(w; x) are logits:
 The inputs are those of the examples that ``validation_size`` sets aside, or another data set's
 (``server_inputs``); labels are not looked at.
 A part of the update rule (a mask, a median, eta) decides where the student begins; the teachers are the
-nodes' own models, with their own buffers. So each node's update is needed, and privacy at the server, whose
-noise comes to the sum alone, is refused.
+nodes' own models, with their own buffers. So each node's update is needed, and privacy at the server, which
+adds noise to the sum alone, is refused.
 
 Deviations: a fixed number of steps, few by default, where the paper takes up to 10,000 and stops early on
 labelled examples. The authors' code weights teachers by their validation accuracy if told to, and by default

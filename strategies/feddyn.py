@@ -11,10 +11,10 @@ Regularization*, ICLR 2021, Algorithm 1. Node k keeps a gradient g_k, the server
 s = h / alpha is used here, and N s kept, as N may grow while nodes connect: N s <- N s + sum_k Delta_k,
 w[t+1] = w[t] - D - s. Other parts (a mask, a median, weights, eta) make another step D, and leave s as it
 is, the mean of the g_k over alpha. So the model still comes to rest where the unweighted mean of the
-gradients is 0. What changes the updates themselves, privacy and a compression, would part s from the g_k,
-and is refused: error feedback makes up for what was left out, but not where a reply is lost. As in
-SCAFFOLD, a change of g_k that did not arrive is taken back by the node. Deviation: the nodes take their
-steps, not all the way to the minimum. Reduction: alpha = 0 is FedAvg with uniform weights.
+gradients is 0. Privacy and compression change the updates themselves: s and the g_k would no longer agree,
+so both are refused. (Error feedback makes up for what was left out, but not where a reply is lost.) As in
+SCAFFOLD, a node takes back a change of g_k that did not arrive. Deviation: nodes take a number of steps, not
+all the way to the minimum. Reduction: alpha = 0 is FedAvg with uniform weights.
 """
 
 from dataclasses import dataclass, field

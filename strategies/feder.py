@@ -1,7 +1,7 @@
 """FedER: federated effective rank.
 
 A. Fu's thesis (University of Toronto, 2022), Algorithms 3 and 4: nodes are weighted layer by layer, by the
-effective rank of what their convolutions have learnt. The rule and its readings stand in
+effective rank of what their convolutions have learnt. The rule and its readings are in
 :mod:`strategies.parts.weighting`. The thesis' two limitations, one process and consecutive loops, are
 gone: ranks are computed in parallel, from the smaller Gram matrix. Reduction: nodes of
 equal rank are FedAvg with uniform weights.

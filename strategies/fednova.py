@@ -8,11 +8,11 @@ Optimization*, NeurIPS 2020, section 5.
     w[t+1]  = w[t] - eta tau_eff sum_k (n_k / n) d_k     aggregation = Normalized
 
 FedAvg minimises another objective than the mean of the nodes', one in which node k counts |a_k|_1 times
-as much; this does not. |a_k|_1 is the number of local steps in plain SGD, and with momentum the summed
-weights of the gradients: nodes must be ours, or send ``effective-steps``; others are left out by name. A
-momentum kept from round to round is refused: it is no gradient of the round.
-Another tau_eff is another eta. Deviation: FedProx' term counts as a part of the gradient, and leaves
-|a_k|_1 as it is. Reduction: equal |a_k|_1 give FedAvg, bit for bit.
+as much; this does not. In plain SGD |a_k|_1 is the number of local steps, with momentum the summed weights of
+the gradients. Nodes must be ours, or send ``effective-steps``; others are left out by name. A momentum kept
+from round to round is refused, since it holds gradients of earlier rounds. Another tau_eff is another eta.
+Deviation: FedProx's term counts as a part of the gradient, and leaves |a_k|_1 as it is. Reduction: equal
+|a_k|_1 give FedAvg, bit for bit.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """FedAdagrad, FedAdam, FedYogi: FedAvg with an adaptive server optimizer.
 
-Reddi et al.: *Adaptive Federated Optimization*, ICLR 2021, Algorithm 2; the rule and its options stand in
+Reddi et al.: *Adaptive Federated Optimization*, ICLR 2021, Algorithm 2; the rule and its options are in
 :mod:`strategies.parts.server_optimizer`. ``step_size=Constant(eta)`` is the paper's server learning rate.
 """
 

@@ -47,7 +47,7 @@ class PrototypeExchange(PseudoGradientStrategy):
     _shape: tuple[int, ...] = field(default=(), init=False, repr=False)  # C classes, d coordinates
 
     def check(self, arrays: ArrayRecord) -> Layout:
-        """Refuse also a model without a matrix; the last is taken for that of its last linear layer."""
+        """Refuse also a model without a matrix; the last one counts as its last linear layer's weight."""
         matrices = [tuple(array.shape) for array in arrays.values() if len(array.shape) == 2]
         if not matrices:
             raise ValueError(
@@ -57,7 +57,7 @@ class PrototypeExchange(PseudoGradientStrategy):
         return super().check(arrays)
 
     def check_records(self, records: Records) -> None:
-        """Refuse prototypes of other shapes, and counts that are none."""
+        """Refuse prototypes of other shapes, and counts that are no whole numbers from 0 on."""
         sent = records[protocol.PROTOTYPES]
         shapes = {name: tuple(values.shape) for name, values in sent.items()}
         expected = {"means": self._shape, "counts": self._shape[:1]}
@@ -131,7 +131,7 @@ class FedProto(LocalOnly):
         return arrays, metrics
 
     def _average(self, prototypes: list[dict[str, Tensor]]) -> None:
-        """Take the mean over the nodes' examples for the global prototypes, of the classes that they have."""
+        """Average the nodes' prototypes by examples; a class that no node has keeps its own."""
         if not prototypes:
             return
         counts = torch.stack([one["counts"].cpu().double() for one in prototypes])

@@ -71,7 +71,7 @@ class StrategyWrapper(BaseStrategy):
 class Grouped(StrategyWrapper):
     """One copy of ``inner`` per group, each with a model of its own.
 
-    A subclass, too, has the YAML file of an option with ``inner``, and names its own classes there:
+    The YAML file of a subclass has ``inner``, too, and names its own classes:
 
         defaults: [local, _self_]
         _target_: mylab.mine.Mine
@@ -91,7 +91,7 @@ class Grouped(StrategyWrapper):
     _strategies: dict[str, PseudoGradientStrategy] = field(default_factory=dict, init=False, repr=False)
     _models: dict[str, ArrayRecord] = field(default_factory=dict, init=False, repr=False)
     _initial: ArrayRecord | None = field(default=None, init=False, repr=False)
-    _left_out: set[int] = field(default_factory=set, init=False, repr=False)  # in no group, and named so
+    _left_out: set[int] = field(default_factory=set, init=False, repr=False)  # in no group, and logged
 
     def __post_init__(self) -> None:
         """Refuse what is no strategy or no groups, and a privacy that would not hold."""
@@ -119,7 +119,7 @@ class Grouped(StrategyWrapper):
         self._models = models
 
     def _build(self, groups: Groups) -> dict[str, PseudoGradientStrategy]:
-        """Return each group's strategy; raise ``ValueError`` for a part that its nodes are too few for."""
+        """Return each group's strategy; raise ``ValueError`` for a part that needs more nodes."""
         built: dict[str, PseudoGradientStrategy] = {}
         for name, members in groups.items():
             try:
@@ -131,7 +131,7 @@ class Grouped(StrategyWrapper):
         return built
 
     def check(self, arrays: ArrayRecord) -> object:
-        """Refuse also parts that a group has too few nodes for, of the groups of ``inner.num_nodes``."""
+        """Refuse also parts that need more nodes than a group has, where ``inner.num_nodes`` is set."""
         if self.inner.num_nodes is not None:
             self._build(self.initial_groups(list(range(self.inner.num_nodes))))
         return super().check(arrays)
@@ -264,7 +264,7 @@ class Grouped(StrategyWrapper):
             strategy.load_state_dict(state["strategies"][name])
 
     def _name_who_is_left_out(self, grid: Grid) -> None:
-        """Log the nodes that are in no group, each once: those that came after the groups were made."""
+        """Log the nodes in no group, each once: those that connected after the groups were made."""
         known = self._left_out.union(*(strategy.members or () for strategy in self._strategies.values()))
         if left_out := sorted(self.inner.available(grid).keys() - known):
             logger.warning("partitions %s are in no group and do not train", left_out)

@@ -8,21 +8,21 @@ Algorithm 1 with model averaging (option II). Every node of a round is sent all 
     server:  w_j[t+1] = sum_{k: j_k = j} w_k / |{k: j_k = j}|       weighting = Uniform
 
 A model that no node of the round chose stays as it is. The mean is the update rule's, of the nodes of a
-cluster alone, so that each part (a server optimizer, a mask, ...) acts on each cluster by itself; what it
-remembers it remembers for each. Nodes are evaluated with the model that they choose then. On the server each
-model is evaluated, weighted by the nodes that chose it when they trained last.
+cluster alone, so that each part (a server optimizer, a mask, ...) acts on each cluster by itself, with a state
+for each. Nodes are evaluated with the model that they choose at that time. On the server each model is
+evaluated, weighted by the nodes that chose it when they trained last.
 
 :class:`HypCluster` (Mansour, Mohri, Ro, Suresh: *Three Approaches for Personalization with Applications to
-Federated Learning*, 2020, arXiv 2002.10619, user clustering) is the same algorithm but for the mean: a node
-counts with its number of examples, as in FedAvg.
+Federated Learning*, 2020, arXiv 2002.10619, user clustering) differs in the mean alone: it weights nodes by
+examples, as FedAvg does.
 
-Deviations: both papers begin with M different models, drawn at random or chosen; here all begin with the
-server's one, and a node that finds several models equally good draws one of them (by seed, round and
-partition), so that pretrained models, and those that begin with zeros, divide, too. Both papers' code (IFCA's
-authors', fedjax) draws each model, and takes the first of equal ones; fedjax can also begin with the models of
-nodes that are far apart. What a node keeps (an optimiser's state, what a compression left out) is one for all
-models. IFCA's option I, gradient averaging, and layers that all clusters share are left out. Reduction: one
-model is FedAvg with uniform weights (HypCluster: FedAvg), bit for bit.
+Deviations: both papers begin with M different models, drawn at random or chosen. Here all begin with the
+server's one, and a node that finds several equally good draws one, by seed, round and partition: so
+pretrained models, and those that begin with zeros, become different, too. Both papers' code (IFCA's authors',
+fedjax) draws each model, and takes the first of equal ones; fedjax can also begin with the models of nodes
+that are far apart. A node has one state (an optimiser's, what a compression left out) for all models. IFCA's
+option I, gradient averaging, and layers that all clusters share are left out. Reduction: one model is FedAvg
+with uniform weights (HypCluster: FedAvg), bit for bit.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class IFCA(PseudoGradientStrategy):
     _chosen: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # last, by partition
 
     def __post_init__(self) -> None:
-        """Refuse what counts on a single model."""
+        """Refuse what needs a single model."""
         super().__post_init__()
         require_count("strategy.num_models", self.num_models)
         require(self.average_last == 1, "strategy.average_last", self.average_last, f"1 with {self.name}")

@@ -11,15 +11,15 @@ Of round t's K = ``nodes_per_round`` nodes a share e[t] = max(``least_exploratio
 is drawn from those that never took part. The m others are exploited: of all nodes whose utility is at least
 ``cut_off`` times the m-th largest, m are drawn with probabilities proportional to it.
 
-Deviations: nothing of the system: the paper also scales down the utility of slow nodes, adapts how slow they
-may be (the pacer), and tries fast nodes first; here time is no part of a round, and unknown nodes are drawn
-uniformly. Losses are those at w[t], in a pass of their own, where the paper takes them as training goes on. The
-paper adds the staleness to U itself, beside which it is lost; its authors' code scales U to [0, 1] by the least
-and the largest before, and here U is divided by the largest, which keeps the ratios. No node is retired after
-many rounds (off in that code). That code also lets e decay once before the first round, takes the cut-off from
-the (m + 1)-th utility where the paper has the m-th, and prefers unknown nodes with many examples. Where there
-are too few unknown nodes the known fill their places, and the other way round. Nodes must be ours, or send
-``squared-loss``. Reduction: ``nodes_per_round`` of all nodes is FedAvg, bit for bit.
+Deviations: the paper also scales down the utility of slow nodes, adapts how slow they may be (the pacer), and
+tries fast nodes first. Here time is no part of a round, and unknown nodes are drawn uniformly. Losses are those
+at w[t], in a pass of their own, where the paper takes them as training goes on. The paper adds the staleness to
+U itself, which is far larger. Its authors' code first scales U to [0, 1] by the least and the largest; here U is
+divided by the largest, which keeps the ratios. No node is retired after many rounds (off in that code). That
+code also lets e decay once before the first round, takes the cut-off from the (m + 1)-th utility where the
+paper has the m-th, and prefers unknown nodes with many examples. Where there are too few unknown nodes the
+known fill their places, and the other way round. Nodes must be ours, or send ``squared-loss``. Reduction:
+``nodes_per_round`` of all nodes is FedAvg, bit for bit.
 """
 
 import math

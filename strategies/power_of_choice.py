@@ -13,9 +13,9 @@ pow-d and cpow-d ask the candidates before the round: one more message to d node
 examples. rpow-d asks nobody, and in the end each node has trained at least once. Where losses are equal, the
 seed decides.
 
-Deviations: candidates are drawn uniformly, where the paper draws node k with its share of the examples,
-which the server does not know before it has asked; updates are weighted by examples (``weighting=uniform``
-is the paper's mean). For rpow-d nodes must say their ``loss``, 0 or above: one below leaves the node out of the
+Deviations: candidates are drawn uniformly, where the paper draws node k with its share of the examples, which
+the server does not know before it has asked. Updates are weighted by examples (``weighting=uniform`` is the
+paper's mean). For rpow-d nodes must say their ``loss``, 0 or above: one below leaves the node out of the
 round. Otherwise nodes must be ours; a candidate that does not answer does not train. Reduction: candidates at
 most K is FedAvg, where all of them answer.
 """
@@ -57,7 +57,7 @@ class PowerOfChoice(PseudoGradientStrategy):
     )  # rpow-d's L_k by partition
 
     def __post_init__(self) -> None:
-        """Refuse counts that are none, examples that nobody is asked for, and a privacy that losses would undo."""
+        """Refuse invalid counts, examples that nobody is asked for, and a privacy that losses would undo."""
         super().__post_init__()
         require_count("strategy.candidates", self.candidates)
         require_count("strategy.loss_examples", self.loss_examples, optional=True)
@@ -94,7 +94,7 @@ class PowerOfChoice(PseudoGradientStrategy):
             drawn = list(losses)
         else:
             losses, drawn = self._losses, self.choose_candidates(partition_ids, server_round)
-        first = set(sample(drawn, count, self.seed, server_round))  # of those that are alike
+        first = set(sample(drawn, count, self.seed, server_round))  # of equal losses
         ranked = sorted(drawn, key=lambda k: (-losses.get(k, float("inf")), k not in first))
         return sorted(ranked[:count])
 

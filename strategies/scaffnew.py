@@ -7,10 +7,10 @@ Acceleration! Finally!*, ICML 2022, Algorithm 2. Node k keeps a variate h_k, whi
     server:  w[t+1] = w[t] - (1/N) sum_k Delta_k         the plain mean of all N nodes' w[t,k]
     node:    h_k <- h_k + (p / gamma) (w[t+1] - w[t,k])
 
-After each step the paper's nodes communicate with probability p, all at once. Deviation: here each round
-ends with its communication, so that its number of steps is drawn, from the geometric distribution of p, by
-seed and round, and sent to all nodes: ``client.local_epochs`` and ``client.local_steps`` do not count. A node
-renews h_k when it gets w[t+1], at the start of its next round; nothing else is sent.
+After each step the paper's nodes communicate with probability p, all at once. Deviation: here each round ends
+with its communication. Its number of steps is drawn from the geometric distribution of p, by seed and round,
+and sent to all nodes; ``client.local_epochs`` and ``client.local_steps`` do not count. A node renews h_k when
+it gets w[t+1], at the start of its next round; nothing else is sent.
 
 The h_k sum to 0, as they must at the optimum, only where w[t+1] is that mean. So other parts are refused, and
 a round without a sound reply of every node takes no step: each node is told, and leaves h_k as it was

@@ -10,8 +10,8 @@ Learning*, ICML 2020, Algorithm 1. Node k keeps a variate c_k, the server the va
              c <- c + (K/N) (1/K) sum_k (c_k+ - c_k)                   N nodes in all
 
 The server sends c as one more record and takes back the change of c_k; c_k itself stays at the node, in
-Flower's ``context.state``. A change that did not arrive, or came in a round that failed, is not in c: the
-server tells the node the next time, which goes back to the c_k before, so that c stays the mean of all c_k.
+Flower's ``context.state``. A change that did not arrive, or came in a round that failed, is not in c. The next
+message tells the node, which goes back to the c_k before, so that c stays the mean of all c_k.
 With a momentum optimiser the correction comes before the momentum, and option 2 divides by the gradients'
 summed weights in place of the steps (:mod:`clients.methods.scaffold` says why).
 Reduction: the first round, where all variates are 0, is FedAvg with uniform weights.

@@ -7,10 +7,10 @@ ICML 2018, Algorithm 3.
     w[t+1] = w[t] - eta D                         step_size = Constant(eta), the paper's delta
 
 The paper's nodes take one step, ``client.local_epochs=null client.local_steps=1``: then sign(Delta_k) is
-that of a gradient. After more steps it is that of the way they have gone. Deviations: nodes send their full
+that of a gradient. After more steps it is that of their displacement. Deviations: nodes send their full
 weights, unless ``compression=scaled_sign compression.error_feedback=false`` lets them send a bit for each
 (a 0 as either sign, at random); there is no weight decay on the server. Reduction: nodes that all move by
-eta, to the same sides, give FedAvg.
+eta, with the same signs, give FedAvg.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Weight Erosion: a personalised model for one requesting node, or for every node in turn.
 
 Grimberg et al. 2020; Gengler, Beaussart, Yuan (report, Algorithm 1): the other nodes' pseudo-gradients
-help the requester for as long as they point where its own does. The weights and their equations stand in
+help the requester for as long as they point where its own does. The weights and their equations are in
 :mod:`strategies.parts.weighting`; the strategy adds that the requester is asked in every round, and that a
 node whose weight has reached 0 is not asked again. Reduction: ``distance_penalty=0`` is FedAvg with uniform
 weights, where all nodes train in each round.
@@ -40,7 +40,7 @@ class WeightErosion(PseudoGradientStrategy):
 
     @property
     def names_partitions(self) -> bool:
-        """The requester is one."""
+        """True: the requester is named."""
         return True
 
     @property

@@ -1,7 +1,7 @@
-"""Check whether nodes can be batched with the results of training one by one.
+"""Check whether batched nodes get the results of training one by one.
 
-It is checked beforehand that nothing is passed over. That the gradient is right is measured, once for each
-shape of a batch.
+Before training: nothing that a node does may be passed over. In training: the batched gradient is compared
+with one node's own, once for each shape of a batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ def check(nodes: Sequence[Node]) -> None:
 
 
 def _overridden(part: object, base: type) -> str | None:
-    """Return the first method of ``base`` that a class of the user's own replaces; None for none."""
+    """Return the first method of ``base`` that the user's class overrides; None for none."""
     for name, method in vars(base).items():
         called = not name.startswith("__") or name in ("__call__", "__len__")
         if called and isfunction(method) and getattr(type(part), name) is not method:
@@ -87,20 +87,20 @@ def _overridden(part: object, base: type) -> str | None:
 def measured(
     batched: Gradients, model: nn.Module, values: Sequence[Tensor], batch: Sequence[Tensor]
 ) -> tuple[tuple[Sequence[Tensor], dict[str, Tensor]], bool]:
-    """Return the gradients and metrics of many nodes, and whether one node's own could be held beside.
+    """Return the gradients and metrics of many nodes, and whether a comparison with one node's own counts.
 
-    It cannot where it is 0 or not finite. Call it under ``torch.no_grad``.
+    It does not where its gradient is 0 or not finite. Call it under ``torch.no_grad``.
 
     Parameters
     ----------
     batched : of a copy of the model
     model : the nodes' own; its trained parameters are overwritten
     values : the nodes' trained parameters [nodes, ...]
-    batch : inputs, targets and, if some rows are none, which are present, [nodes, rows, ...] each
+    batch : inputs, targets and, if some rows are padding, which are present, [nodes, rows, ...] each
 
     Raises
     ------
-    NotBatchable : where the node's gradient, or what else its step does, differs
+    NotBatchable : where the gradient or a metric differs, or the step has side effects
     """
     watch = SideEffectCheck(batched.model, batched.task)
     with Coarsest() as precision:

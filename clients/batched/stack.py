@@ -1,7 +1,7 @@
 """Stack the parameters of many nodes in tensors [nodes, ...], and take all their steps at once.
 
-One call (``torch.func.vmap``) computes all nodes' gradients. Unequal data sizes are filled up with rows
-that do not count; who has fewer steps stops earlier.
+One call (``torch.func.vmap``) computes all nodes' gradients. Smaller batches are padded with rows that do
+not count; nodes with fewer steps stop earlier.
 """
 
 import copy
@@ -35,7 +35,7 @@ from .eligibility import Gradients, NotBatchable, measured
 def stacked(turns: Sequence[ClientRound]) -> list[GradientTransform] | None:
     """Return the nodes' edits as edits of a stack.
 
-    None where a correction is no edit, or nodes correct differently: then they do so one after another.
+    None where one overrides ``transform_gradients``, or nodes correct differently: then they take turns.
     """
     each = [edits_of(turn.corrections) for turn in turns]
     known = [edits for edits in each if edits is not None]
@@ -68,7 +68,7 @@ class BatchedStep:
     ----------
     rows : of the data set [nodes, batch], filled up with row 0
     present : which of these rows count [nodes, batch]; None for all
-    again : whether it takes the examples of the step before it; None for the first one, where nobody knows
+    again : whether it takes the examples of the step before it; None for the first one: not known yet
     number : of the step, from 0
     """
 
@@ -78,7 +78,7 @@ class BatchedStep:
     number: int = 0
 
     def same(self, other: "BatchedStep") -> bool:
-        """Say whether both take the same examples; on an accelerator this waits for it."""
+        """Say whether both take the same examples; this waits for an accelerator."""
         if not torch.equal(self.rows, other.rows):
             return False
         if self.present is None or other.present is None:
@@ -119,7 +119,7 @@ class Plan:
         return cls(rows.transpose(0, 1), lengths)
 
     def placed(self, device: torch.device) -> "Plan":
-        """Return the plan with its rows on a device, where they go at once."""
+        """Return the plan with its rows on a device, all copied at once."""
         return replace(self, rows=self.rows.to(device))
 
     def steps(self) -> Iterator[BatchedStep]:
@@ -134,7 +134,7 @@ class Plan:
 
     @cached_property
     def repeats(self) -> list[bool]:
-        """Of each step but the first whether it takes the examples of the one before [steps - 1]."""
+        """Whether each step but the first takes the examples of the one before [steps - 1]."""
         rows = (self.rows[1:] == self.rows[:-1]).flatten(1).all(1).cpu()
         repeats: list[bool] = (rows & (self.lengths[1:] == self.lengths[:-1]).all(1)).tolist()
         return repeats
@@ -149,25 +149,25 @@ class StackedView:
 
     Parameters
     ----------
-    nodes : the examples of each, whose tensors are the same; of the first alone where all see alike
+    nodes : each node's examples, of the same tensors; the first's alone where all have one transform
     """
 
     nodes: tuple[Examples, ...]
 
     @classmethod
     def of(cls, turns: Sequence[ClientRound]) -> "StackedView":
-        """Return the sight of the nodes of a round."""
+        """Return the view of the nodes of a round."""
         nodes = tuple(turn.node.train for turn in turns)
         alike = all(node.transform == nodes[0].transform for node in nodes)
         return cls(nodes[:1] if alike else nodes)
 
     @property
     def data(self) -> Examples:
-        """One node's examples, for what is the same of all."""
+        """One node's examples, for what all nodes share."""
         return self.nodes[0]
 
     def same(self, other: "StackedView") -> bool:
-        """Say whether the same rows look the same to the same places."""
+        """Say whether equal rows give equal inputs, place by place."""
         transforms, others = ([node.transform for node in sight.nodes] for sight in (self, other))
         return self.data.inputs is other.data.inputs and transforms == others
 
@@ -187,7 +187,7 @@ class StackedView:
 
 
 class Prefetcher:
-    """The batches of a round, on an accelerator some steps ahead: each operation is a launch there.
+    """The batches of a round, gathered several steps at once on an accelerator: each operation is a launch.
 
     On the CPU one by one: what was just gathered lies in its cache.
 
@@ -196,7 +196,7 @@ class Prefetcher:
     sight : what the nodes see
     rows : of the data set [steps, nodes, batch]
     device : where the batches go
-    repeats : whether steps take the same examples, which are gathered once then
+    repeats : whether some steps take the examples of the one before; then one step is gathered at a time
     """
 
     def __init__(self, sight: StackedView, rows: Tensor, device: torch.device, *, repeats: bool) -> None:
@@ -226,7 +226,7 @@ class ModelStack:
 
     Parameters
     ----------
-    node : its model is copied; its task and training are everyone's
+    node : its model is copied; its task and training are those of all nodes
     size : how many places
 
     Raises
@@ -247,7 +247,7 @@ class ModelStack:
         self.owns = [_trained(place) for place in self.places]
         self._views = [[p.grad for p in own] for own in self.owns]
         self._last: tuple[StackedView, BatchedStep, list[Tensor]] | None = (
-            None  # the last batch, and of what it is
+            None  # the last batch, with its view and step
         )
 
     def serves(self, node: Node) -> bool:
@@ -314,7 +314,7 @@ class ModelStack:
         return all(has_same_values(turn.sent[name], other.sent[name]) for name in self._frozen)
 
     def _batch(self, ahead: Prefetcher, step: BatchedStep) -> list[Tensor]:
-        """Return what the task takes: the last batch again where nodes take all of their examples."""
+        """Return a step's batch: the last one again where it takes the same examples."""
         if not self._repeats(ahead.sight, step):
             batch = ahead.batch(step.number, len(step.rows))
             if step.present is not None:
@@ -347,7 +347,7 @@ class ModelStack:
     def _after(
         self, edits: Sequence[GradientTransform], optimizer: Optimizer, parameters: Sequence[Parameter]
     ) -> GradientPipeline:
-        """Return what comes after the gradients; SGD's step in it where it can be captured."""
+        """Return what comes after the gradients, with SGD's step where it can be captured."""
         limit = self.training.max_grad_norm
         after = GradientPipeline(edits, None if limit is None else clipped, limit or 0.0, stacked=True)
         inside = self.training.trace and optimizer_step.can_capture(parameters[0].device)
@@ -358,7 +358,7 @@ class ModelStack:
         for slope, gradient in zip(self.slopes, gradients, strict=True):
             slope[: len(turns)] = gradient
         for place, turn in enumerate(turns):
-            for correction in turn.corrections:  # they look for the gradients at the node's own model
+            for correction in turn.corrections:  # they read the gradients of the node's own model
                 apply(correction, self.owns[place])
             self._take_back(place)
         limit, corrected = self.training.max_grad_norm, [slope[: len(turns)] for slope in self.slopes]

@@ -1,4 +1,4 @@
-"""Train nodes in one program, with the results of one after another to rounding.
+"""Train nodes in one program; results equal those of training one after another, to rounding.
 
 On a small model the calls of a training step cost more than its arithmetic. Here the parameters of many
 nodes lie in one stack [nodes, ...] (:mod:`clients.batched.stack`); one call takes the step of all of them.
@@ -22,9 +22,9 @@ from clients.tasks import Task
 from .eligibility import NotBatchable, check
 from .stack import ModelStack
 
-# On the CPU a step's inputs are to stay in its cache. On an accelerator the stack may take a share of
-# the free memory. What a node takes there is counted, on two of its examples: its parameters' copies,
-# and what the forward pass keeps for the backward pass.
+# On the CPU a step's inputs must fit its cache. On an accelerator the stack may take a share of the free
+# memory. A node's need is estimated from two of its examples: copies of its parameters, and what the
+# forward pass keeps for the backward pass.
 
 
 MOST_PARAMETERS = 1 << 27  # in one stack
@@ -37,14 +37,14 @@ PASSES = 3  # of what the forward pass keeps: itself, its gradient, what is comp
 
 
 class MemoryPlan:
-    """Says how many nodes train at once; what is free is asked once, before the first stack takes of it."""
+    """Decides how many nodes train at once; free memory is read once, before the first stack takes any."""
 
     def __init__(self) -> None:
         self._bytes: float | None = None
         self._kept: float | None = None  # bytes that the forward pass keeps for an example
 
     def places(self, nodes: Sequence[Node]) -> int:
-        """Return how many nodes train at once: all of them, or about as many each time."""
+        """Return how many nodes train at once: all of them, or parts of about equal size."""
         first = nodes[0]
         batch = first.training.batch_size or max(len(node.train) for node in nodes)
         most = max(1, self._in_memory(first, batch) or _in_cache(first, batch))
@@ -52,11 +52,11 @@ class MemoryPlan:
         return math.ceil(len(nodes) / times)
 
     def _in_memory(self, node: Node, batch: int) -> int:
-        """Return how many the memory of an accelerator holds; 0 on the CPU, and where it does not say."""
+        """Return how many fit an accelerator's memory; 0 on the CPU, and where that is not known."""
         device = next(node.model.parameters()).device
         if self._bytes is None:
             free, total = memory_of(device)
-            # With equal bytes asked for, the division into stacks must not depend on who else is there.
+            # Where equal bytes are asked for, the stacks' sizes must not depend on other programs.
             self._bytes = SHARE * (total if torch.are_deterministic_algorithms_enabled() else free)
         if not self._bytes:
             return 0
@@ -76,7 +76,7 @@ def _in_cache(node: Node, batch: int) -> int:
 def kept_bytes(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) -> int:
     """Return how many bytes a batch takes until its gradient is computed: itself, and what autograd keeps.
 
-    Parameters are not among them.
+    Parameters are not counted.
     """
     model = copy.deepcopy(model)
     kept: dict[int, int] = {}

@@ -1,9 +1,8 @@
 """Capture a recorded step as one CUDA graph, launched instead of hundreds of operations.
 
 A graph repeats the same operations on the same memory. It reads the parameters where they lie; the batch is
-copied into tensors of the graph's own; and its results lie where the next step writes its own: whoever
-keeps any copies it. What comes after the gradient (:class:`~clients.optimizer_step.GradientPipeline`) is
-part of it.
+copied into tensors of the graph's own; the next step overwrites its gradients, so copy any that you keep.
+What comes after the gradient (:class:`~clients.optimizer_step.GradientPipeline`) is part of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ class Graphs:
         self._steps: dict[object, Step | None] = {}  # None where it cannot be captured
 
     def begin(self, after: GradientPipeline) -> GradientPipeline:
-        """Begin a round; return what comes after its gradients, on the memory that stays."""
+        """Begin a round; return what comes after its gradients, with its tensors in memory that stays."""
         memory = after.memory()
         if memory:
             kept = self._memory.setdefault(after.kind, [torch.empty_like(tensor) for tensor in memory])
@@ -49,7 +48,7 @@ class Graphs:
     def find(
         self, key: object, step: Step, parameters: Sequence[Tensor], batch: Sequence[Tensor]
     ) -> Step | None:
-        """Return a recorded step and what comes after it as one graph; None where that cannot be."""
+        """Return a recorded step and what comes after it as one graph; None where that is impossible."""
         place = key, self._kind, tuple(p.data_ptr() for p in parameters)
         if place not in self._steps:
             full = sum(graph is not None for graph in self._steps.values()) >= MOST
@@ -66,8 +65,8 @@ def captured(
 ) -> Step | None:
     """Return a recorded step, captured for these parameters and for batches of these shapes.
 
-    None, and a line, where it cannot be. Call it, and what it returns, under ``torch.no_grad``. The next
-    call writes over the gradients that this one returns, not over the metrics' sums.
+    None, and a line in the log, where it cannot be. Call it, and what it returns, under ``torch.no_grad``.
+    The next call writes over the gradients that this one returns, not over the metrics' sums.
     """
     after = after or GradientPipeline()
     values, own = [p.detach() for p in parameters], [tensor.clone() for tensor in batch]

@@ -1,10 +1,10 @@
 """The gradient of one batch, at the cost of its arithmetic.
 
 On a small model, autograd's bookkeeping costs several times the arithmetic. A step that is repeated
-often enough is therefore traced once, into the plain operations that autograd itself would run, and
-replayed without autograd: the same operations in the same order, hence the same bits. So it is only where a
-step leaves everything but its results as it was, and for as long as nobody changes the model's attributes.
-On a GPU the recorded step is captured as one graph besides.
+often enough is therefore traced once, into the plain operations that autograd itself would run. It is
+replayed without autograd: the same operations in the same order, hence the same bits. That holds only where
+a step changes nothing but its results, and only while nobody changes the model's attributes. On a GPU the
+recorded step is also captured as one CUDA graph.
 """
 
 import logging
@@ -64,7 +64,7 @@ class Gradient:
     model, task : what is differentiated; the parameters are those that require a gradient
     """
 
-    decompositions: ClassVar[dict[OpOverload, Callable[..., object]]] = {  # what is recorded otherwise
+    decompositions: ClassVar[dict[OpOverload, Callable[..., object]]] = {  # recorded as other operations
         torch.ops.aten.max_pool2d_with_indices.default: pool_by_pixels
     }
 
@@ -82,9 +82,9 @@ class Gradient:
     def of_round(self, trace: bool, after: GradientPipeline | None = None) -> Step:
         """Return what computes the steps of one round, for the parameters that are trained in it.
 
-        It returns what ``after`` makes of the gradients; without it nothing is captured, as for gradients
-        that are taken elsewhere than at the model's parameters. What has become of the model since the last
-        round is noticed here. Not ``trace``: by autograd.
+        The steps return ``after``'s results for the gradients. Without ``after`` nothing is captured, as where
+        gradients are not taken at the model's parameters. If the model has changed since the last round, its
+        recorded steps are dropped. ``trace=False`` keeps to autograd.
         """
         self.names, self._after = self._trained(), after
         if not trace:
@@ -166,7 +166,7 @@ class Gradient:
     def finished(
         self, parameters: Sequence[Tensor], gradients: Sequence[Tensor], sums: dict[str, Tensor]
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        """Return what a step of this round returns, where these are its gradients."""
+        """Return what a step of this round returns, given its gradients and its metrics' sums."""
         return (gradients if self._after is None else self._after(parameters, gradients)), sums
 
     def _untraced(
@@ -177,7 +177,7 @@ class Gradient:
     def eager(
         self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        """Return the gradients by autograd, and nothing done to them."""
+        """Return the gradients by autograd, without what comes after them."""
         count_step(EAGER)
         return self._eager(parameters, *batch)
 
@@ -218,8 +218,8 @@ class Gradient:
     def _trace(self, parameters: Sequence[Tensor], *batch: Tensor) -> Step:
         """Record the step; keep to autograd where a replay would not be the same.
 
-        That is where the model has buffers, draws random numbers, changes tensors in place, or decides by
-        their values. What it takes from anything but its tensors stays as it is in this step.
+        That is where the model has buffers, draws random numbers, changes its arguments in place, or decides
+        by tensors' values. Whatever else the step reads is fixed as it is now.
         """
         if next(self.model.buffers(), None) is not None:
             return self._eager

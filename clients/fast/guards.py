@@ -23,11 +23,11 @@ TORCHS_OWN = frozenset(vars(nn.Module())) - {"training"}  # hooks, parameters, m
 
 
 class ModelSnapshot:
-    """What a model and its task keep in Python, as it is when this is made.
+    """The Python state of a model and its task when this is made.
 
     It is every attribute and hook of every module: numbers, and what is in containers and other objects, as
-    pickle sees it. Of tensors it is which they are and how often they were changed in place, of parameters
-    only which they are. Buffers, module-level names and attributes of classes are not in it.
+    pickle sees it. Tensors are compared by identity and number of in-place changes, parameters by identity
+    alone. Buffers, module-level names and attributes of classes are not in it.
     """
 
     def __init__(self, model: nn.Module, task: object) -> None:
@@ -46,8 +46,8 @@ class ModelSnapshot:
     def unmoved(self) -> bool:
         """Say whether each attribute is the object that it was.
 
-        In a microsecond or two, so that each recorded step can ask; what changes inside an attribute, or is
-        new, :meth:`holds` finds.
+        It takes a microsecond or two, so that each recorded step can ask. Only :meth:`holds` finds changes
+        inside an attribute, and new attributes.
         """
         return self._direct.unmoved()
 
@@ -85,14 +85,14 @@ def _of_torch(name: str, value: object) -> bool:
 
 
 def _simple(value: object) -> bool:
-    """Say whether an object is all that there is to it."""
+    """Say whether an object has no parts to compare."""
     if type(value) is tuple:
         return all(type(item) in PLAIN for item in value)
     return type(value) in PLAIN or isinstance(value, (*FIXED, Parameter, nn.Module))
 
 
 def within(*parts: object) -> list[object]:
-    """Return all that objects are made of, for :func:`same`."""
+    """Return all the parts of objects in one list, for :func:`same`."""
     pieces: list[object] = []
     ahead, entered = list(parts), set[int]()
     while ahead:
@@ -122,14 +122,14 @@ def _state(value: object) -> Iterator[object]:
     else:
         try:
             reduced = value.__reduce_ex__(4)
-        except Exception:  # a lock, an open file: it is the one that it was, and no more is known
+        except Exception:  # a lock, an open file: compared by identity alone
             return
         yield from reduced[:3]
         yield from (list(items) for items in reduced[3:5] if items is not None)
 
 
 def same(one: list[object], other: list[object]) -> bool:
-    """Say whether objects are made of the same."""
+    """Say whether two lists of parts are equal."""
     return len(one) == len(other) and all(map(_equal, one, other))
 
 
@@ -140,7 +140,7 @@ def _equal(one: object, other: object) -> bool:
 
 
 class SideEffectCheck:
-    """Notes what a step could change besides its results, from when it is made."""
+    """Finds what a step changes besides its results; make it before the step."""
 
     def __init__(self, model: nn.Module, task: object) -> None:
         self._kept = ModelSnapshot(model, task)
@@ -153,13 +153,13 @@ class SideEffectCheck:
         return None if self._kept.holds() else "the model changes its own attributes"
 
     def put_back(self) -> None:
-        """Let the generators draw as if the step had not been."""
+        """Put the random generators back to where they were before the step."""
         _set_random_state(self._random)
 
 
 @contextmanager
 def draws_put_back() -> Iterator[None]:
-    """Let the generators draw afterwards as if what is done meanwhile had not been."""
+    """Put the random generators back afterwards to where they were before."""
     before = _random_state()
     try:
         yield
@@ -192,7 +192,7 @@ def accelerator_states() -> list[Tensor]:
 
 
 def set_accelerator_states(states: list[Tensor]) -> None:
-    """Let them draw from there on."""
+    """Set the states of an accelerator's generators."""
     module = _in_use()
     if module is None or not states:
         return

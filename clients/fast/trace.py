@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 logger = logging.getLogger("flwr.clients")
 
 
-# On a small model the calls cost more than the arithmetic, so a replay leaves out what it can of them.
+# On a small model the calls cost more than the arithmetic, so a replay leaves out those it does not need.
 # Every operation that remains is the recorded one, on the same arguments: the same bits.
 
 
@@ -31,7 +31,7 @@ IDLE = ("expand", "view", "_unsafe_view")  # where the shape is as before
 def replay(recorded: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., list[Tensor]] | None:
     """Return a function that takes tensors of the arguments' shapes and computes what was recorded.
 
-    None where it could differ: the step draws random numbers or changes tensors in place. Call it under
+    None where it could differ: the graph draws random numbers or changes tensors in place. Call it under
     ``torch.no_grad``.
     """
     graph = recorded.graph
@@ -76,7 +76,7 @@ def _values(recorded: GraphModule, arguments: Sequence[Tensor]) -> Values:
 
 
 def _shorten(graph: Graph, values: Values) -> None:
-    """Leave out views of a tensor as it already is; vmap records four of them for each product."""
+    """Leave out views that change nothing; vmap records four of them for each product."""
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload) and _name(node) in IDLE:
             view, viewed = values[node], values[node.args[0]]
@@ -86,9 +86,9 @@ def _shorten(graph: Graph, values: Values) -> None:
 
 
 def _fold(graph: Graph, values: Values) -> list[Tensor]:
-    """Make what depends on shapes alone further arguments, the first ones, and return them.
+    """Turn what depends on shapes alone into leading arguments, and return their values.
 
-    It is mostly the gradient of the loss by itself, on its way to the first operation that uses data.
+    It is mostly the gradient of the loss by itself, as far as the first operation that uses data.
     """
     constant = set[Node]()
     for node in graph.nodes:
@@ -115,9 +115,9 @@ def _name(node: Node) -> str:
 
 
 def _floats(node: Node, values: Values) -> tuple[Any, ...]:
-    """Return the arguments, a factor that is a whole number as a float beside a tensor of such.
+    """Return an operation's arguments, whole-number factors of float tensors as floats.
 
-    Torch would convert it at every call, to the same value.
+    Torch would convert them at every call, to the same value.
     """
     if _name(node) != "mul" or not values[node].is_floating_point():
         return node.args
@@ -126,7 +126,7 @@ def _floats(node: Node, values: Values) -> tuple[Any, ...]:
 
 @torch.no_grad()
 def _direct(node: Node, values: Values) -> Callable[..., Any] | None:
-    """Return torch's function of the operation's name, where that is this operation and no other.
+    """Return the torch function that runs this operation and no other; None where there is none.
 
     An overload called by its own name converts its arguments twice.
     """
@@ -203,8 +203,8 @@ def _traced(
 ) -> GraphModule:
     """Return what ``function`` computes as a graph.
 
-    What it changes in place is made anew there instead, such as the activations of a ResNet: the same bits.
-    A change of an argument stays one.
+    Tensors that it changes in place, such as a ResNet's activations, become new tensors there: the same bits.
+    Arguments are still changed in place.
     """
     from torch.func import functionalize
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -215,9 +215,8 @@ def _traced(
     return recorded
 
 
-# On a CPU torch pools pixel by pixel where an image lies in memory channel by channel, and whole
-# vectors of channels where it lies pixel by pixel: up to five times as fast, turning the memory
-# included.
+# On a CPU torch pools pixel by pixel where an image lies in memory channel by channel. Where it lies
+# pixel by pixel, torch pools whole vectors of channels: up to five times as fast, conversion included.
 
 
 CHANNELS = 64  # beside each other in memory; with many more of them it was slower again
@@ -243,14 +242,13 @@ def pool_by_pixels(inputs: Tensor, kernel_size: Sequence[int], *geometry: object
     return maxima.contiguous().view(shape), places.contiguous().view(shape)
 
 
-# A program that computes something else is wrong by about the gradient's own length (the gradient of
-# what it does not see is 0); another order of summation by a few units in the last place, times what
-# sums cancel.
+# A wrong program is off by about the gradient's own norm (what it does not see has gradient 0). Another
+# order of summation is off by a few units in the last place, and by more where sums cancel.
 
 
-TOLERANCE = 0.01  # of a parameter's gradient; a maximum that is another one may cost this much
+TOLERANCE = 0.01  # of a parameter's gradient; rounding may pick another maximum, which costs this much
 FLOOR = 1e-4  # of all gradients together: what is below has cancelled
-UNITS = 32  # of the coarsest precision in use: 0.25 in bfloat16, where maxima are often other ones
+UNITS = 32  # of the coarsest precision in use: 0.25 in bfloat16, where rounding often picks another maximum
 
 
 class Coarsest(TorchDispatchMode):
@@ -272,7 +270,7 @@ class Coarsest(TorchDispatchMode):
 
 @contextmanager
 def without_tf32() -> Iterator[None]:
-    """Let a GPU compute float32 with all of its bits meanwhile.
+    """Compute float32 on a GPU at full precision meanwhile.
 
     TF32, which convolutions are in by default there, keeps 10 of them: what has cancelled in a gradient
     can then differ by more than rounding where nothing is wrong.
@@ -294,9 +292,9 @@ def without_tf32() -> Iterator[None]:
 def close(gradients: Sequence[Tensor], expected: Sequence[Tensor], eps: float) -> bool:
     """Say whether two gradients are equal to rounding, parameter by parameter.
 
-    The difference's norm may be ``TOLERANCE`` of a parameter's gradient plus ``FLOOR`` of the whole one, or
-    where the precision ``eps`` is coarse ``UNITS`` and ``UNITS / 8`` of it. What is not finite, in the same
-    parameters of both, is equal.
+    The difference's norm may be ``TOLERANCE`` of a parameter's gradient plus ``FLOOR`` of the whole one; where
+    the precision is coarse, ``UNITS * eps`` and ``UNITS / 8 * eps``. What is not finite, in the same parameters
+    of both, is equal.
     """
     norms = _norms(expected)
     share = max(TOLERANCE, UNITS * eps)

@@ -1,25 +1,25 @@
-"""APFL: a node is judged by a mixture of the server's model and one of its own.
+"""APFL: evaluate each node with a mixture of the server's model and its own.
 
 Deng, Kamani, Mahdavi: *Adaptive Personalized Federated Learning*, 2020 (arXiv 2003.13461), Algorithm 1.
-Node k takes its part in the strategy's round as it would without, and of that alone the server hears.
+Node k takes part in the strategy's round as it would without APFL, and the server hears of nothing else.
 Besides, it keeps v_k, and in each step, on the same batch, with w the model in training,
 
     v~  = alpha v_k + (1 - alpha) w
     v_k <- v_k - eta_l alpha grad F_k(v~)                           w <- w - eta_l grad F_k(w)
 
-It is judged by alpha v_k + (1 - alpha) w_t. ``adaptive`` renews alpha at the first step of each round, as
-the authors' code does (equation 9, cut to [0, 1]; their small pull to 0 is left out):
+It is evaluated with alpha v_k + (1 - alpha) w_t. ``adaptive`` renews alpha at the first step of each round,
+as the authors' code does (equation 9, cut to [0, 1]; their small pull to 0 is left out):
 
     alpha <- alpha - eta_l <v_k - w, grad F_k(v~)>
 
-v_k begins as the first model that the node is sent to train; until then the node is judged by the server's. The
-authors' code mixes the two models' outputs, where Algorithm 1 mixes their parameters, takes w's step before
-v_k's, and takes the slope of alpha after both, of alpha and 1 - alpha times the two models' own gradients.
-Deviations: the paper evaluates with the node's local w, here w_t is mixed in; v_k takes plain gradient steps of
-the round's learning rate, whatever the client's optimiser; it has no running statistics of its own. Terms in
-the loss count for both models, and so does where FedSAM takes a gradient; what else corrections do to it counts
-for w alone. Reductions: alpha = 0 judges the server's model; the server's models are those without APFL, whatever
-alpha, where the model draws nothing itself.
+v_k begins as the first model that the node is sent to train; until then the server's model is evaluated. The
+authors' code mixes the two models' outputs, where Algorithm 1 mixes their parameters. It takes w's step before
+v_k's, and alpha's slope after both, from alpha and 1 - alpha times the two models' own gradients.
+Deviations: the paper evaluates with the node's local w, here w_t is mixed in. v_k takes plain gradient steps of
+the round's learning rate, whatever the client's optimiser. It has no running statistics of its own. Terms in
+the loss, and the point at which FedSAM takes a gradient, apply to both models; other corrections to w alone.
+Reductions: alpha = 0, not adaptive, evaluates the server's model; whatever alpha, the server's models are those
+without APFL, if the model draws no random numbers.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ class APFL(Personal):
     adaptive: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none."""
+        """Refuse an alpha outside [0, 1]."""
         require(0 <= self.alpha <= 1, "client.personal.alpha", self.alpha, "in [0, 1]")
 
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
@@ -91,7 +91,7 @@ class APFL(Personal):
 
 
 class Mixture(Correction):
-    """Takes a step of the node's own model before each of the other's.
+    """Takes a step of the node's own model before each step of the shared one.
 
     Parameters
     ----------

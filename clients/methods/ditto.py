@@ -1,16 +1,15 @@
 """Ditto: each node also trains its own model, held near the shared one.
 
 Li, Hu, Beirami, Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML 2021
-(arXiv 2012.04221), Algorithm 1. Node k takes its part in the strategy's round as it would without, and of
-that alone the server hears. Besides, it trains its own model v_k, held to w_t, the model it was sent:
+(arXiv 2012.04221), Algorithm 1. Node k takes part in the strategy's round as it would without Ditto, and the
+server hears of nothing else. Besides, it trains its own model v_k, held near w_t, the model it was sent:
 
     v_k <- v_k - lr (grad F_k(v_k) + lambda (v_k - w_t))
 
 for as many steps as the node is to take, on the same batches, as the authors' code does. v_k stays at the
 node, in Flower's ``context.state``, with its buffers. It begins as the first model that the node is sent to
-train; until then the node is judged by the server's. Corrections and a kept optimiser are the shared
-model's. Reductions: lambda = 0 is local training; the server's models are those without Ditto, whatever
-lambda.
+train; until then the server's model is evaluated. Corrections and a kept optimiser apply to the shared model
+alone. Reductions: lambda = 0 is local training; the server's models are those without Ditto, whatever lambda.
 """
 
 from collections.abc import Sequence

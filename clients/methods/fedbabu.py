@@ -1,17 +1,17 @@
-"""FedBABU: nodes train the body alone, under the first model's head; each fine-tunes before it is judged.
+"""FedBABU: nodes train the body alone, under the first model's head; each fine-tunes before evaluation.
 
 Oh, Kim, Yun: *FedBABU: Towards Enhanced Representation for Federated Image Classification*, ICLR 2022,
 Algorithm 1. The head is the model's last layer. In a round a node takes the strategy's steps with the head
-fixed, as the server drew it, so that it stays the same at all nodes for the whole run. Before it is judged
-it fine-tunes head and body,
+fixed, as the server drew it, so that it stays the same at all nodes for the whole run. Before evaluation a
+node fine-tunes head and body,
 
     w <- w - rate grad F_k(w; batch)                     for fine_tune_epochs epochs, from the server's model
 
 on its own training examples. Nothing is kept. Deviations: the fine-tuning takes the examples in their own
-order, so that an evaluation depends on nothing else, and in evaluation mode (no dropout, running statistics as
-they are), and plain steps, where the authors' optimiser has momentum and weight decay. A strategy that moves
-what no node has trained (privacy's noise) moves the head, too. Reductions: fine_tune_epochs = 0 leaves the
-server's model; head = [] would be FedAvg, and is refused.
+order, so that an evaluation depends on nothing else. The model is in evaluation mode (no dropout, running
+statistics as they are). Steps are plain, where the authors' optimiser has momentum and weight decay. A
+strategy that moves what no node has trained (privacy's noise) moves the head, too. Reductions:
+fine_tune_epochs = 0 leaves the server's model; head = [] would be FedAvg, and is refused.
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ class FedBABU(Personal):
 
     Parameters
     ----------
-    fine_tune_epochs : how long a node fine-tunes; 0 judges the server's model
-    rate : the learning rate of that
+    fine_tune_epochs : how long a node fine-tunes; 0 evaluates the server's model
+    rate : its learning rate
     head : patterns of what no node trains, as in :mod:`clients.private`
     """
 

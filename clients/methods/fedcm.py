@@ -5,7 +5,7 @@ Xu et al. 2021, Algorithm 2, and Karimireddy et al., NeurIPS 2021, Algorithm 1; 
 
     g <- share g + (1 - share) m                         FedCM: share = alpha; Mime-lite: 1 - beta
 
-in each step. It is the optimiser's momentum, so that plain SGD is asked for.
+in each step. It takes the place of the optimiser's momentum, so the client optimiser must be plain SGD.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class ClientMomentum(Correction):
 
     @classmethod
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:
-        """The server divides a node's way by its rate and steps."""
+        """Say yes: the server divides a node's displacement by its rate and steps."""
         return True
 
 
@@ -69,7 +69,7 @@ class MimeMomentum(ClientMomentum):
 
     @classmethod
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:
-        """Its momentum is of gradients."""
+        """Say no: the server's momentum is of gradients, not of displacements."""
         return False
 
     def on_round_end(

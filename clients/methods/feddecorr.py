@@ -1,4 +1,4 @@
-"""FedDecorr: the coordinates of what a node learns of its examples are kept from moving together.
+"""FedDecorr: keep the coordinates of a node's representations uncorrelated.
 
 Shi, Liang, Zhang, Tan, Bai: *Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous
 Federated Learning*, ICLR 2023, equation 6. With K the correlation matrix [d, d] of the batch's
@@ -6,10 +6,10 @@ representations, which the model's last linear layer is given, the loss gets
 
     beta (1 / d^2) || K ||_F^2
 
-Deviations: the authors' code leaves the diagonal out, which is 1, and does not divide K by the batch size N,
-only its square: its beta counts about N times as much; variances have 1e-8 added, so that a coordinate that
-is the same for all examples counts as uncorrelated; a batch of one example has no term. Reduction: beta = 0
-is FedAvg.
+Deviations: the authors' code leaves the diagonal out, which is 1, and divides K's square by the batch size N,
+not K itself: its beta counts about N times as much. Variances have 1e-8 added, so that a coordinate that is
+the same for all examples counts as uncorrelated. A batch of one example has no term. Reduction: beta = 0 is
+FedAvg.
 """
 
 from torch import Tensor, nn

@@ -66,7 +66,7 @@ def require_labels(task: Task, name: str) -> None:
 
 
 def require_cross_entropy(task: Task, name: str) -> None:
-    """Raise ``ValueError`` where the loss is not the cross-entropy that ``replace_loss`` takes the place of."""
+    """Raise ``ValueError`` where the loss is not the cross-entropy, which ``replace_loss`` replaces."""
     require_labels(task, name)
     if type(task) is not Classification:
         raise ValueError(

@@ -36,7 +36,7 @@ class EffectiveSteps(Correction):
 
     @classmethod
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:
-        """It does: the server divides the way by what it reports."""
+        """Say yes: the server divides the node's displacement by |a|_1."""
         return True
 
     def on_round_end(

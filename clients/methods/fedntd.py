@@ -1,4 +1,4 @@
-"""FedNTD: a node keeps what the global model says of the labels that an example does not have.
+"""FedNTD: keep the global model's predictions for the labels that an example does not have.
 
 Lee, Jeong, Shin, Bae, Yun: *Preservation of the Global Knowledge by Not-True Distillation in Federated
 Learning*, NeurIPS 2022, equations 4 to 6. With f the logits of the model in training and f_g those of the
@@ -6,9 +6,9 @@ global one, w_t, both over all labels but the example's own, the loss gets
 
     beta KL( softmax(f_g / tau) || softmax(f / tau) )
 
-averaged over the batch. Of two labels one is left, and the term is 0: there it is FedAvg. Deviations: the
-global model is in evaluation mode; the authors' code multiplies by tau^2 besides, which is a part of beta
-here. Reduction: beta = 0 is FedAvg.
+averaged over the batch. With two labels one is left, so the term is 0 and this is FedAvg. Deviations: the
+global model is in evaluation mode; the authors' code also multiplies by tau^2, which is part of beta here.
+Reduction: beta = 0 is FedAvg.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""FedProto on the node: stay near the nodes' mean representation of each class, and tell the node's own.
+"""FedProto on the node: stay near the nodes' mean representation of each class, and report the node's own.
 
 The server's half, and the paper: :mod:`strategies.fedproto`. z is what the model's last linear layer is
 given, [n, d]; the message brings the global prototypes.

@@ -23,8 +23,8 @@ class GradientVariance(Correction):
     """Reports how much the gradient varies from step to step: for ``InverseVariance`` weights.
 
     The variance over the round's steps (divided by steps - 1; 0, for unknown, after a single one), averaged
-    over all coordinates; Welford's algorithm. It observes the gradient before other corrections but
-    SCAFFOLD's, which adds the same in each step and leaves the variance as it is.
+    over all coordinates; Welford's algorithm. It observes the gradient before all corrections but SCAFFOLD's
+    and Scaffnew's, which add the same in each step and leave the variance as it is.
     """
 
     config_key: ClassVar[str] = protocol.GRADIENT_VARIANCE
@@ -110,8 +110,8 @@ class Inexact(Correction):
     Parameters
     ----------
     start : the round's; its model is at w_t
-    gamma : in [0, 1]; 0 never ends a round, and looks once, to report
-    check_steps : how many steps apart it looks; None after each epoch
+    gamma : in [0, 1]; 0 never ends a round, and measures once, to report
+    check_steps : after how many steps each it measures; None after each epoch
     mu : of the proximal term; None is the strategy's (``strategy=fedprox``), or 0
     """
 
@@ -147,7 +147,7 @@ class Inexact(Correction):
         )
 
     def should_stop(self, parameters: Sequence[Parameter]) -> bool:
-        """Look where it is time to; say whether it is enough."""
+        """Measure the inexactness when it is due; say whether gamma is reached."""
         self.steps += 1
         if self.gamma == 0 or self.steps % self.every:
             return False

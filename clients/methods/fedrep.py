@@ -1,4 +1,4 @@
-"""FedRep: a node trains its own head first, the body fixed, and then the shared body, the head fixed.
+"""FedRep: a node first trains its own head under a fixed body, then the shared body under the fixed head.
 
 Collins, Hassani, Mokhtari, Shakkottai: *Exploiting Shared Representations for Personalized Federated
 Learning*, ICML 2021 (arXiv 2102.07078), Algorithm 1. With h_k the node's head and phi the body that the
@@ -7,10 +7,10 @@ server has sent, the node takes in each round
     h_k   <- h_k - lr grad_h F_k(h_k, phi)              for ``head_epochs`` epochs
     phi_k <- phi_k - lr grad_phi F_k(h_k, phi_k)        for ``client.local_epochs`` epochs
 
-The head is what ``client.private`` names. It stays at the node, which is judged with it and the server's
-body. Corrections, stragglers and a kept optimiser are the body's: a head is no other node's. Deviations: a
-node's first head is that of the server's first model, as with all private layers; the authors' code trains
-all heads once more after the last round. Reduction: ``head_epochs=0`` trains both together: FedPer.
+The head is what ``client.private`` names. It stays at the node, which is evaluated with it and the server's
+body. Corrections, stragglers and a kept optimiser apply to the body alone. Deviations: a node's first head is
+that of the server's first model, as with all private layers; the authors' code trains all heads once more
+after the last round. Reduction: ``head_epochs=0`` trains both together: FedPer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ class FedRep(Personal):
     head_epochs: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of epochs."""
+        """Refuse a negative or fractional number of epochs."""
         whole = isinstance(self.head_epochs, int) and self.head_epochs >= 0
         require(whole, "client.personal.head_epochs", self.head_epochs, "a whole number, 0 or above")
 
@@ -71,7 +71,7 @@ class FedRep(Personal):
 
 
 class OfAll(Correction):
-    """A correction that was made for all parameters, where some of them rest: those have no gradient.
+    """A correction made for all parameters, applied while some of them are fixed and have no gradient.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class OfAll(Correction):
 
 
 def split(model: nn.Module, patterns: Sequence[str]) -> tuple[list[Parameter], list[Parameter]]:
-    """Return the trained parameters of a node's own, and those of all nodes."""
+    """Return the trained parameters that match the patterns, and the others."""
     own = private(model, patterns)
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     return [p for name, p in named if name in own], [p for name, p in named if name not in own]
@@ -123,7 +123,7 @@ def split(model: nn.Module, patterns: Sequence[str]) -> tuple[list[Parameter], l
 
 @contextmanager
 def resting(parameters: Sequence[Parameter]) -> Iterator[None]:
-    """Train none of these parameters meanwhile."""
+    """Keep these parameters fixed meanwhile."""
     for p in parameters:
         p.requires_grad_(False)
         p.grad = None
@@ -136,7 +136,7 @@ def resting(parameters: Sequence[Parameter]) -> Iterator[None]:
 
 @contextmanager
 def _awake(parameters: Sequence[Parameter]) -> Iterator[None]:
-    """Let resting parameters be looked at as all others."""
+    """Let fixed parameters require gradients meanwhile."""
     for p in parameters:
         p.requires_grad_(True)
     try:

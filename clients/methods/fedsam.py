@@ -1,4 +1,4 @@
-"""FedSAM: gradients are taken where the loss is higher nearby, so that nodes come to flat minima.
+"""FedSAM: take gradients at a nearby point of higher loss, so that nodes reach flat minima.
 
 Qu, Li, Duan, Liu, Tang, Lu: *Generalized Federated Learning via Sharpness Aware Minimization*, ICML 2022,
 Algorithm 1 (FedSAM); Caldarola, Caputo, Ciccone, ECCV 2022, has the same step. Each local step takes two

@@ -19,9 +19,9 @@ from .uga import full_loss
 class LeastLoss(Correction):
     """Chooses argmin_j F_k(w_j) of the models w_j in a message.
 
-    F_k is the loss that the node minimises, on all of its training examples, in evaluation mode; one that is
-    no number counts as infinite. Where several are least, as in the first round, the seed decides. It costs
-    the node M passes over its data, without gradients.
+    F_k is the loss that the node minimises, on all of its training examples, in evaluation mode; NaN counts
+    as infinite. Where several are least, as in the first round, the seed decides. It costs the node M passes
+    over its data, without gradients.
     """
 
     config_key: ClassVar[str] = protocol.NUM_MODELS

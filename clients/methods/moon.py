@@ -1,13 +1,13 @@
 """MOON: keep representations near the global model's, and away from the node's last model's.
 
-Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021, equation 3 and Algorithm 1. With z, z_glob
-and z_prev the representations of an example by the model in training, by the global one w_t, and by the one
-that the node had at the end of its last round, and s the cosine similarity, the loss gets mu times
+Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021, equation 3 and Algorithm 1. z, z_glob and
+z_prev represent an example by the model in training, by the global one w_t, and by the one that the node had
+at the end of its last round. With s the cosine similarity, the loss gets mu times
 
     l_con = -log( exp(s(z, z_glob) / tau) / (exp(s(z, z_glob) / tau) + exp(s(z, z_prev) / tau)) )
 
 averaged over the batch. The representation is what the model's last linear layer is given. Deviations: the
-paper adds a projection head of its own to the model; the two fixed models are in evaluation mode; a node's
+paper adds a projection head of its own to the model; the two fixed models are in evaluation mode. A node's
 first round, in which it has no last model, goes without the term. Reduction: mu = 0 is FedAvg.
 """
 
@@ -88,7 +88,7 @@ class Moon(Correction):
 
 
 class Representation:
-    """What the last linear layer of a model was given last, [n, d].
+    """The latest input of a model's last linear layer, [n, d].
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Representation:
         return self._seen[0].flatten(1)
 
     def __call__(self, inputs: Inputs) -> Tensor:
-        """Return it for a batch."""
+        """Return the representation of a batch."""
         compute_outputs(self.model, inputs)
         return self.seen
 

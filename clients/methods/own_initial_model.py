@@ -1,11 +1,10 @@
 """Start each node from its own initial model in round 1.
 
 "All four clients start on different seeds" (Fu, *Leveraging Learning Metrics for Improved Federated
-Learning*, 2022, on figure 4.8). From round 2 on all begin from the server's model, which is the mean of
-what the nodes made of theirs. What the message asks for and looks at the model that was sent, as FedProx'
-term, keeps to the server's. A node that is first chosen after round 1 begins as the others do. Reduction:
-in round 1 it is local training from the node's model, afterwards the strategy. Frozen parameters are the
-server's.
+Learning*, 2022, on figure 4.8). From round 2 on all begin from the server's model. Corrections that refer to
+the model that was sent, such as FedProx's term, still refer to the server's. A node that is first chosen
+after round 1 begins as the others do. Reduction: in round 1 it is local training from the node's model,
+afterwards the strategy. Frozen parameters are the server's.
 """
 
 from typing import ClassVar
@@ -20,7 +19,7 @@ from strategies.shared import protocol
 class OwnInitialModel(Correction):
     """Puts the node's model in place of the server's, in round 1; it corrects no gradient.
 
-    SCAFFOLD's option 2 and FedNova refuse it: they treat the change from the server's model as gradients.
+    Methods that treat the change from the server's model as gradients, such as FedNova, refuse it.
 
     Parameters
     ----------

@@ -9,10 +9,10 @@ F_k(w)). Each local step takes three batches D, D' and D'':
 
 with beta ``client.optimizer.lr`` (and its optimiser). D' is the batch that FedAvg would take; D and D'' are
 drawn from another shuffle of the node's examples. ``first_order`` leaves H_k out, the paper's FO. A node is
-judged after one step of alpha on all of its training examples; the loss and accuracy of its training are
+evaluated after one step of alpha on all of its training examples; the loss and accuracy of its training are
 those at w'. Deviation: H_k's product with the gradient is exact, where the paper's HF takes the difference
 of two gradients; so the model needs second derivatives, which cuDNN's recurrent layers lack. Reduction:
-alpha = 0 is FedAvg, where the model draws nothing itself.
+alpha = 0 is FedAvg, if the model draws no random numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,9 +35,9 @@ from .uga import full_gradient
 
 @torch.enable_grad()  # type: ignore[no-untyped-call]
 def hessian_product(loss: Tensor, parameters: Sequence[Tensor], vectors: Sequence[Tensor]) -> list[Tensor]:
-    """Return H v, a tensor for each parameter, as ``vectors`` has them (Pearlmutter, 1994).
+    """Return H v, a tensor for each parameter, as in ``vectors`` (Pearlmutter, 1994).
 
-    ``loss`` is differentiated twice: what computes it needs second derivatives.
+    ``loss`` is differentiated twice: its operations need second derivatives.
     """
     slopes = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
     curved = [(slope, v) for slope, v in zip(slopes, vectors, strict=True) if slope.requires_grad]
@@ -86,11 +86,11 @@ class PerFedAvg(Personal):
 
 
 class Meta(Correction):
-    """Takes the gradient after a step of alpha, and back through it.
+    """Takes the gradient after a step of alpha, and differentiates through that step.
 
     Parameters
     ----------
-    method : how far, and to which order
+    method : has alpha and the order
     update : the local update that it is a part of
     others : the batches D and, unless of the first order, D'', in turn
     """

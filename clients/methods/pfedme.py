@@ -1,4 +1,4 @@
-"""pFedMe: the shared model is one to which each node's own is near, in the sense of Moreau's envelope.
+"""pFedMe: minimise the Moreau envelopes of the nodes' losses; each node's own model stays near the shared one.
 
 Dinh, Tran, Nguyen: *Personalized Federated Learning with Moreau Envelopes*, NeurIPS 2020 (arXiv 2006.08848),
 Algorithm 1. What the nodes minimise together is min_theta F_k(theta) + (lambda / 2) ||theta - w||^2, whose
@@ -7,11 +7,11 @@ gradient is lambda (w - theta_k(w)). Each local step, on its batch, approaches t
     theta <- theta - inner_rate (grad F_k(theta; batch) + lambda (theta - w))             inner_steps times
     w <- w - eta_l lambda (w - theta)
 
-with eta_l ``client.optimizer.lr`` (and its optimiser). A node is judged by theta_k of the server's model, which
-it computes in the same way from all of its training examples; the loss and accuracy of its training are those
-at w. Nothing is kept. The paper's beta is ``step_size.eta``, its mean over nodes ``weighting=uniform``.
-Deviation: theta begins at w in each step, where the authors' code goes on from the one before, adds a weight
-decay of its own (0.001), weights nodes by examples, and judges the theta with which training ended. Running
+with eta_l ``client.optimizer.lr`` (and its optimiser). A node is evaluated with theta_k of the server's model,
+which it computes in the same way from all of its training examples; the loss and accuracy of its training are
+those at w. Nothing is kept. The paper's beta is ``step_size.eta``, its mean over nodes ``weighting=uniform``.
+Deviation: theta begins at w in each step. The authors' code goes on from the last theta, adds a weight decay of
+its own (0.001), weights nodes by examples, and evaluates the theta with which training ended. Running
 statistics move ``inner_steps`` times in each local step. Reduction: inner_steps = 1 with inner_rate = 1 /
 lambda is FedAvg.
 """
@@ -35,7 +35,7 @@ from .uga import full_gradient
 
 @dataclass(frozen=True)
 class PFedMe(Personal):
-    """Training for a model near to those of all nodes, and that of each node before it is judged.
+    """Training of a shared model near all nodes' own, and each node's own before its evaluation.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Envelope(Correction):
 
     Parameters
     ----------
-    method : how far, and how strong
+    method : has the inner steps, their rate and the strength
     """
 
     def __init__(self, method: PFedMe) -> None:

@@ -13,7 +13,7 @@ from .uga import full_loss
 
 
 class StartLoss(Correction):
-    """Reports F_k(w_t), what the node minimises, at the model that it is sent, in evaluation mode.
+    """Reports F_k(w_t), the loss that the node minimises at the model that it is sent, in evaluation mode.
 
     It costs the node one more pass over its data, without gradients.
     """

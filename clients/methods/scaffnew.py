@@ -1,8 +1,8 @@
 """Scaffnew on the node: g <- g - h_k, and the renewal of h_k. The server's half is :mod:`strategies.scaffnew`.
 
-Mishchenko et al., ICML 2022, Algorithm 2. At the end of a round the node keeps h_k, where it has come to
-(w[t,k]) and p / gamma; the next message brings w[t+1], and with it h_k + (p / gamma) (w[t+1] - w[t,k]). A round
-that took no step brings none: the server says which round was the last that did, and h_k stays.
+Mishchenko et al., ICML 2022, Algorithm 2. At the end of a round the node keeps h_k, its trained model w[t,k]
+and p / gamma. The next message brings w[t+1], which gives the new h_k + (p / gamma) (w[t+1] - w[t,k]). If the
+server took no step, h_k stays: the message names the last round whose step was taken.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class LocalVariate(Correction):
 
     @classmethod
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:
-        """h_k is made of it."""
+        """Say yes: h_k is computed from it."""
         return True
 
     def on_round_end(

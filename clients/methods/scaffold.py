@@ -1,12 +1,12 @@
 """SCAFFOLD on the node: the correction g <- g + c - c_k, and the renewal of c_k.
 
 Karimireddy et al., ICML 2020, Algorithm 1; the server's half is :mod:`strategies.scaffold`, and
-:mod:`clients.methods.scaffold` keeps c_k.
+:class:`ControlStore` keeps c_k.
 
-Option 2 finds the round's mean gradient in how far the node has moved. In plain SGD that is eta_l times
-the sum of the gradients; momentum beta lets each of them count for up to 1 / (1 - beta), so that the
-distance is divided by the sum of their weights, not by the number of steps. By the latter c_k - c would be
-multiplied by -beta / (1 - beta) in every round of many steps, and grow without bound from beta = 1/2 on. A
+Option 2 computes the round's mean gradient from how far the node has moved. In plain SGD that is eta_l times
+the sum of the gradients. Momentum beta lets each of them count for up to 1 / (1 - beta), so that the
+distance is divided by the sum of their weights, not by the number of steps. With the number of steps, c_k - c
+would be multiplied by -beta / (1 - beta) in every long round, and grow without bound from beta = 1/2 on. A
 momentum that is kept from earlier rounds would do the same, and is refused; so is a compression that lets a
 node move in some directions alone. Clipped gradients count as clipped: rounds are slower, the optimum is
 the same.
@@ -70,7 +70,7 @@ class ControlStore:
 def counted_round(config: ConfigRecord, partition_id: int) -> int | None:
     """Return the round of the last c_k of this node that the server has counted; 0 for none, None for its last.
 
-    So of whatever a node keeps, under a :class:`~strategies.core.stateful_clients.StatefulClientsStrategy`.
+    It serves whatever a node keeps under a :class:`~strategies.core.stateful_clients.StatefulClientsStrategy`.
     """
     lost: list[int] = config.get(protocol.CONTROL_LOST, [])  # type: ignore[assignment]
     if partition_id not in lost:
@@ -79,11 +79,10 @@ def counted_round(config: ConfigRecord, partition_id: int) -> int | None:
 
 
 def gradient_weight(optimizer: OptimizerOf, steps: int, who: str, remedy: str) -> float:
-    """Return how many learning rates a parameter moves whose gradient is 1 in each of its steps.
+    """Return how far a parameter moves, in learning rates, whose gradient is 1 in each of ``steps`` steps.
 
     It is ``steps`` in plain SGD, and the norm |a|_1 of FedNova (Wang et al., NeurIPS 2020, section 4) with
-    momentum, which begins at 0. ``who`` needs it, and ``remedy`` is what to
-    do where there is none.
+    momentum, which begins at 0. ``who`` and ``remedy`` are the error's words: who needs it, what to do instead.
 
     Raises
     ------
@@ -118,8 +117,8 @@ NEEDS_SGD = (
 class ControlVariate(Correction):
     """The correction of one round; the message carries the server's variate c as a record.
 
-    ``renewal`` is what c_k is renewed from: for option 1 g_k(w_t), one tensor each; None for option 2,
-    which takes the :func:`~clients.methods.scaffold.gradient_weight` of the steps that were taken.
+    ``renewal`` is the next c_k of option 1, g_k(w_t), a tensor for each parameter; None for option 2, which
+    takes the :func:`~clients.methods.scaffold.gradient_weight` of the steps that were taken.
     """
 
     config_key: ClassVar[str] = protocol.CONTROL_OPTION
@@ -154,7 +153,7 @@ class ControlVariate(Correction):
 
     @classmethod
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:
-        """Option 2 does."""
+        """Say yes for option 2."""
         return config[protocol.CONTROL_OPTION] == 2
 
     def on_round_end(

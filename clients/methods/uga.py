@@ -102,9 +102,8 @@ class KeepTrace(LocalTraining):
         return (super().steps(size) - self.steps_per_epoch(size)) + 1
 
 
-# Both are means over training's batches, weighted by their sizes; not where a batch's loss is a sum,
-# which is the greater for more examples. The model is in evaluation mode meanwhile: no dropout, running
-# statistics as they are.
+# Both are means over training's batches, weighted by their sizes; unweighted where a batch's loss is a sum
+# over its examples. The model is in evaluation mode meanwhile: no dropout, running statistics as they are.
 
 
 @torch.enable_grad()  # type: ignore[no-untyped-call]
@@ -129,7 +128,7 @@ def full_loss(model: nn.Module, examples: Examples, task: Task, batch_size: int 
 def _losses(
     model: nn.Module, examples: Examples, task: Task, batch_size: int | None
 ) -> Iterator[tuple[Tensor, float]]:
-    """Yield the loss of each batch, and what it counts for."""
+    """Yield the loss of each batch, and its weight in the mean."""
     size, device = len(examples), next(model.parameters()).device
     model.eval()
     starts = range(0, size, batch_size or size)

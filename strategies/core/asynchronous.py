@@ -6,7 +6,7 @@ server step, from time T[t-1] to T[t]:
     start     idle nodes, drawn by seed and round until C are at work, are sent w[t] at T[t-1]
     arrive    in order of time; of two that come at once the lower partition first
     step      with the first K = ``buffer_size`` updates, at the K-th arrival, which is T[t]
-    wait      later updates stay in the buffer's queue, with their tau: the steps since they were sent a model
+    wait      later updates stay in a queue, with tau: the steps since their node was sent a model
 
 With a ``clock`` (:mod:`.clock`) nodes are simulated. Which updates make a step, in which order, and all times
 then follow from the seed alone: the same on every runtime, and after a resume. A node is trained when it is
@@ -76,7 +76,7 @@ class WaitingUpdate:
 
     Parameters
     ----------
-    arrival : when it arrives, in virtual seconds; of real nodes, how many have arrived until then
+    arrival : when it arrives, in virtual seconds; of real nodes, its number in the order of arrival
     started : the round in which its node was sent the model
     vector : [P], what the strategy keeps of it (:meth:`AsynchronousStrategy.keep_update`)
     buffers : [B], in float64
@@ -92,14 +92,14 @@ class WaitingUpdate:
 
 @dataclass(kw_only=True, eq=False)
 class AsynchronousStrategy(PseudoGradientStrategy):
-    """The server steps with the first updates that arrive; a subclass says what a stale one counts.
+    """The server steps with the first updates that arrive; a subclass says how stale ones count.
 
     Parameters
     ----------
     nodes_per_round : C, how many nodes are at work at once; None: all
     buffer_size : K, how many updates make a step, at most C
-    clock : how long nodes take; its deadline and ``keep_first`` are those of synchronous rounds. None: as
-        long as they really take, on a grid with ``receive_arrivals``
+    clock : how long nodes take; its ``deadline`` and ``keep_first`` must be None. None: as long as they
+        really take, on a grid with ``receive_arrivals``
     staleness : s(tau), the factor of an update that is tau steps old
     """
 
@@ -147,10 +147,10 @@ class AsynchronousStrategy(PseudoGradientStrategy):
 
     @abstractmethod
     def age_updates(self, vectors: Tensor, factors: Tensor) -> Tensor:
-        """Return the pseudo-gradients [K, P] of this step, of what was kept and s(tau) [K, 1]."""
+        """Return the pseudo-gradients [K, P] of this step, from what was kept and s(tau) [K, 1]."""
 
     def age_buffers(self, buffers: Tensor, factors: Tensor) -> Tensor:
-        """Return the model's buffers [K, B] to be averaged, of the nodes' and s(tau) [K, 1]."""
+        """Return the buffers [K, B] to be averaged, from the nodes' and s(tau) [K, 1]."""
         return buffers
 
     # ---- a round -------------------------------------------------------------------------------
@@ -191,14 +191,14 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         return messages
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
-        """Return the idle partitions that start: as many as bring those at work to the nodes of a round."""
+        """Return the idle partitions that start, until as many nodes are at work as a round has."""
         idle = [k for k in partition_ids if k not in self._waiting and k not in self._at_work]
         at_work = len(partition_ids) - len(idle)
         count = max(0, self.count_in_round(len(partition_ids)) - at_work)
         return sample(idle, count, self.seed, server_round) if count else []
 
     def choose_judges(self, partition_ids: list[int], server_round: int) -> list[int]:
-        """Return those that are not at work, and all after the last round."""
+        """Return the judges that are not at work; after the last round, all of them."""
         judges = super().choose_judges(partition_ids, server_round)
         is_last = server_round == self._num_rounds
         return [k for k in judges if is_last or k not in self._at_work]
@@ -297,7 +297,7 @@ class AsynchronousStrategy(PseudoGradientStrategy):
             super()._fail(server_round, lack, faults, answered)
 
     def _go_back(self, server_round: int) -> ArrayRecord | None:
-        """Return to the last good model, unless nodes are at work: it is for most of all to say that one is bad."""
+        """Return to the last good model, unless nodes are at work: most of all nodes must find a model bad."""
         return None if self._at_work else super()._go_back(server_round)
 
     # ---- saved and resumed ---------------------------------------------------------------------

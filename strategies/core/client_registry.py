@@ -123,7 +123,7 @@ class ClientRegistry:
         they are numbered in the order of node ids
     timeout : how many seconds to wait for nodes to appear and to answer
     most : partition ids are below it
-    telling : what nodes are told when they are asked who they are
+    query_config : the configuration of the query that asks nodes who they are
     frozen_at : by partition, which node has frozen parameters, and their hash; None for whichever node
     """
 
@@ -137,12 +137,12 @@ class ClientRegistry:
     frozen_at: dict[int, tuple[int | None, str]] = field(default_factory=dict)
     _site_of: dict[int, str] = field(default_factory=dict, init=False, repr=False)
     _node_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # by site, the last
-    has_partition_ids: bool = field(default=False, init=False, repr=False)  # whether any node did
-    _certain: bool = field(default=False, init=False, repr=False)  # whether certain partitions are meant
-    _named: dict[int, str] = field(default_factory=dict, init=False, repr=False)  # why not, by node
+    has_partition_ids: bool = field(default=False, init=False, repr=False)  # whether any node said its id
+    _certain: bool = field(default=False, init=False, repr=False)  # whether settings name partitions
+    _named: dict[int, str] = field(default_factory=dict, init=False, repr=False)  # why refused, by node
     _away: set[int] = field(default_factory=set, init=False, repr=False)  # known, and not connected
-    _online: set[int] = field(default_factory=set, init=False, repr=False)  # who all were known
-    _nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # and what was returned
+    _online: set[int] = field(default_factory=set, init=False, repr=False)  # known and connected, last
+    _nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # what it returned
 
     def available(self, grid: Grid, wanted: int, least: int = 1) -> dict[int, int]:
         """Return the connected nodes as {partition id: node id}, ascending.
@@ -199,7 +199,7 @@ class ClientRegistry:
         self.query = self._certain = True
 
     def display_name(self, partition_id: int) -> str:
-        """Return what to call who has a number: ``site north``, or ``partition 0``."""
+        """Return the name that the log uses: ``site north``, or ``partition 0``."""
         names = {k: name for name, k in self.sites.items()}
         return f"site {names[partition_id]}" if partition_id in names else f"partition {partition_id}"
 
@@ -252,7 +252,7 @@ class ClientRegistry:
             self._refuse(node, NAMELESS.format(node=node, why=silent[node]))
 
     def _accept(self, node: int, info: ClientInfo, held: dict[int | str, int]) -> None:
-        """Let a node take part, unless another one that is here holds what it says it holds."""
+        """Register a node, unless another connected node claims the same partition or site."""
         self.has_partition_ids = True
         holder = held.setdefault(info.site if info.partition_id is None else info.partition_id, node)
         if holder != node:

@@ -79,7 +79,7 @@ class VirtualClock(ABC):
     keep_first: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a deadline that is none, and a number of replies that is none."""
+        """Refuse a deadline, or a number of replies, of 0 or below."""
         valid = self.deadline is None or 0 < self.deadline < math.inf
         require(valid, "clock.deadline", self.deadline, "seconds, above 0, or null")
         require_count("clock.keep_first", self.keep_first, optional=True)
@@ -131,7 +131,7 @@ class ConstantClock(VirtualClock):
         require(0 < share <= 1, "clock.available_share", share, "above 0, at most 1")
 
     def factors(self, draws: Iterable[float]) -> tuple[float, float]:
-        """Return how many times the seconds per step, and the bandwidth, a node has; of normal draws."""
+        """Return a node's factors on the seconds per step and the bandwidth, from two normal draws."""
         return 1.0, 1.0
 
     def profile(self, seed: int, partition_id: int) -> Profile:
@@ -199,7 +199,7 @@ class TraceClock(VirtualClock):
     period: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a period that is none."""
+        """Refuse a period of 0 or below."""
         super().__post_init__()
         valid = self.period is None or 0 < self.period < math.inf
         require(valid, "clock.period", self.period, "seconds, above 0, or null")
@@ -232,7 +232,7 @@ class TraceClock(VirtualClock):
         return profiles
 
     def _read(self, row: dict[str, str]) -> tuple[int, Profile]:
-        """Return a row's node and profile; raise ``ValueError`` or ``KeyError`` for one that is none."""
+        """Return a row's node and profile; raise ``ValueError`` or ``KeyError`` for an invalid row."""
         node, seconds = int(row["node"]), float(row["seconds_per_step"])
         bandwidth = float(row["bytes_per_second"] or math.inf)
         window = tuple(float(row[name]) for name in WINDOW if (row.get(name) or "").strip())

@@ -48,7 +48,7 @@ class Sample:
     ----------
     nodes : node ids by partition
     num_dropped : how many were chosen and drop out
-    num_passed_over : how many of a group's nodes are here and were not chosen: K others were
+    num_passed_over : how many connected nodes of a group were not chosen, or are no longer waited for
     """
 
     nodes: dict[int, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Sample:
 
     @property
     def is_partial(self) -> bool:
-        """Whether nodes are missing that were not asked: a round that lacks them has not failed."""
+        """Whether nodes are missing without a fault of theirs: a round that lacks them has not failed."""
         return self.num_dropped + self.num_passed_over > 0
 
 
@@ -66,8 +66,8 @@ class ClientSampler:
     """Samples the nodes of a round; the parameters are :class:`~strategies.PseudoGradientStrategy`'s.
 
     Whether a node drops out is drawn anew for each round from the seed, the round and its partition, so
-    that it is the same on every runtime and under every strategy. Nodes that come and do less go by the
-    same draw (:mod:`clients.training`).
+    that it is the same on every runtime and under every strategy. The same draw decides which nodes
+    straggle (:mod:`clients.training`).
     """
 
     nodes_per_round: int | None
@@ -80,7 +80,7 @@ class ClientSampler:
     seed: int
 
     def check(self) -> None:
-        """Refuse what is no share, and two answers to the question how many train."""
+        """Refuse counts and shares out of range, and both a count and a share of nodes that train."""
         for name in ("nodes_per_round", "num_nodes"):
             require_count(name, getattr(self, name), optional=True)
         require_count("min_replies", self.min_replies)
@@ -144,7 +144,7 @@ class ClientSampler:
 
         Parameters
         ----------
-        population : the partitions to draw from, where the round is shared those of all groups
+        population : the partitions to draw from: those of all groups, where these share the round
         choose : (partitions, round) -> those chosen
         """
         chosen = [k for k in choose(list(population), server_round) if k in nodes]
@@ -220,7 +220,7 @@ class NodeEvaluation:
         return float(torch.tensor(counts, dtype=torch.float64).sum())
 
     def by_site(self, sites: Mapping[str, int]) -> dict[str, dict[str, float]]:
-        """Return each node's metrics, by its site's name or as ``node 3``, by its partition."""
+        """Return each node's metrics, under its site's name or ``node 3``, in the partitions' order."""
         names = {number: name for name, number in sites.items()}
         return {
             names.get(k, f"node {k}"): {

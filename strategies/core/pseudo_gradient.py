@@ -6,7 +6,7 @@ Delta[t,k], node k's *pseudo-gradient*, is computed here from the plain weights 
 Flower client returns. The letters are exchangeable parts: alpha is the ``weighting``, the sum over k the
 ``aggregation``, P the ``server_optimizer``, m the ``mask`` and eta the ``step_size``, a number or one
 for each array. A method names its part and leaves the others open: FedExP is an extrapolated step size. A
-``privacy`` noises the sum.
+``privacy`` adds noise to the sum.
 
 Buffers (integer arrays, running statistics) are aggregated too, never masked and never optimised. Frozen
 parameters are neither sent nor aggregated.
@@ -88,8 +88,8 @@ logger = logging.getLogger("flwr.strategies")
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 DROPPED_OUT = "round %d: %d nodes dropped out (%s): the model stays as it was"
 RUINED = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
-PLAIN = (ByExamples, Uniform, Mean, Identity, NoMask, Constant)  # of them the step is a mean
-STAYS = {"contributions", "monitor", "privacy", "recovery", "sites"}  # what has been spent stays spent
+PLAIN = (ByExamples, Uniform, Mean, Identity, NoMask, Constant)  # with these the step is a mean
+STAYS = {"contributions", "monitor", "privacy", "recovery", "sites"}  # not taken back with a ruined model
 UNPROVED = (
     "nodes run another ClientApp than this project's: {name} relies on it for {unproved}, and does not see "
     "whether it does"
@@ -109,9 +109,9 @@ Iterate = tuple[Tensor, Tensor]  # parameters [P], buffers [B]
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """The rule at the top of this file; what is None is off, and is not asked.
+    """The rule at the top of this file; a part that is None is off.
 
-    ``privacy`` says whether the accountant of the state clips the updates, and noises their mean.
+    With ``privacy`` the accountant in the state clips the updates, and adds noise to their mean.
     """
 
     weighting: Weighting
@@ -189,7 +189,7 @@ class ServerState:
     parameters : [P], w[t]
     buffers : [B], in float64
     weighting, server_optimizer : what these parts remember
-    privacy : what has been spent, and where a clip stands
+    privacy : what has been spent, and the current clip
     iterates : the last models, where their mean is evaluated
     """
 
@@ -265,7 +265,7 @@ class PseudoGradientStrategy(BaseStrategy):
     Parameters
     ----------
     nodes_per_round : K, how many nodes train in a round; None asks all. Groups share them
-    fraction_train : K as a share of N, or of the nodes that are connected, rounded down (Flower's name)
+    fraction_train : K as a share of the connected nodes, rounded down; at least ``min_replies`` (Flower's name)
     num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round, and
         for two at least, as Flower's strategies do
     min_replies : with fewer sound replies the model stays as it was in that round
@@ -289,9 +289,9 @@ class PseudoGradientStrategy(BaseStrategy):
     judges : those of them that evaluate; None for all
     group : labels the messages, where several strategies share a round (:class:`~strategies.Grouped`)
     seed : decides which partitions train in which round
-    dropout : the probability that a node that was chosen does not take part; it is not asked, and no
-        failure. 0: all that are chosen are asked. A round in which too few are left, or one is away whose
-        reply is needed, takes no step, and does not count as failed
+    dropout : the probability that a chosen node does not take part; it is not asked, and has not failed.
+        0: all chosen nodes are asked. A round takes no step where too few are left, or where one is missing
+        whose reply is needed; it does not count as failed
     compression : of each node's update (:mod:`strategies.shared.compression`)
     frozen_names : names of arrays that no node changes
     weighting, aggregation, server_optimizer, mask, step_size, privacy : the parts
@@ -578,7 +578,7 @@ class PseudoGradientStrategy(BaseStrategy):
     def answers(self) -> Mapping[int, Mapping[str, float]]:
         """What candidates have answered before this round: {partition: {metric: value}}, all finite.
 
-        One that did not answer, or not with numbers, has no part in it.
+        One that did not answer, or not with numbers, is left out.
         """
         return {} if self._poll is None else self._poll.answers
 
@@ -616,7 +616,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
     @property
     def names_partitions(self) -> bool:
-        """Whether certain partitions are meant, so that nodes are asked which they hold in any case."""
+        """Whether settings name partitions, so that nodes are asked in any case which they hold."""
         return self.members is not None or self.judges is not None
 
     # ---- what goes out and comes back ----------------------------------------------------------
@@ -689,13 +689,13 @@ class PseudoGradientStrategy(BaseStrategy):
 
     @property
     def _frozen(self) -> FrozenParameters | None:
-        """What knows where the frozen parameters are; None where there are none."""
+        """The frozen parameters and which nodes have them; None where there are none."""
         if self.layout is None or not self.layout.frozen:
             return None
         return FrozenParameters(self.layout, self.registry)
 
     def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> Collected:
-        """Take what the nodes that were asked have answered: the sound replies, and why others are left out."""
+        """Return the sound replies of the nodes that were asked, and why others are left out."""
         collected = self._read(answered, layout)
         if self.is_guarded or self.measures_norms:
             collected = self._without_outliers(collected)
@@ -727,7 +727,7 @@ class PseudoGradientStrategy(BaseStrategy):
         return stack.all(self._sent, answered, self.registry.has_partition_ids)
 
     def _note(self, server_round: int, collected: Collected, answered: Mapping[int, Message]) -> None:
-        """Count what each node has contributed; log why others are left out, and doubt who they are."""
+        """Count what each node has contributed; log why others are left out, to be asked again who they are."""
         updates, faults = collected.updates, collected.faults
         self.trained = float(updates.num_examples.sum())
         examples = map(int, updates.num_examples.tolist())
@@ -747,7 +747,7 @@ class PseudoGradientStrategy(BaseStrategy):
     def _end_for_lack(self, lacking: dict[int, str]) -> None:
         """End a run in which every node that answered lacks the same: so they would in each round.
 
-        One model of several is marked: the run ends when none can take a step.
+        A group among others is only marked: the run ends when none can take a step.
 
         Raises
         ------
@@ -784,7 +784,7 @@ class PseudoGradientStrategy(BaseStrategy):
         return mean_metrics(updates.metrics, updates.num_examples) | lists
 
     def _call(self, name: str, replies: Mapping[int, Message]) -> dict[str, Any]:
-        """Return what the user's function of this name makes of sound replies."""
+        """Return the metrics that the user's function of this name makes from sound replies."""
         metrics = getattr(self, name)([reply.content for reply in replies.values()], self.examples_key)
         if not isinstance(metrics, MetricRecord):
             raise TypeError(f"{name} returned a {type(metrics).__name__}, expected a MetricRecord")
@@ -799,7 +799,7 @@ class PseudoGradientStrategy(BaseStrategy):
     # ---- the step ------------------------------------------------------------------------------
 
     def _watched_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        """Take the step; the first of a user's own is watched for parts that it leaves out."""
+        """Take the step; watch a user's first own step for parts that it leaves out."""
         if self._watch.is_over or type(self).take_step.__module__.startswith("strategies."):
             return self.take_step(server_round, updates)
         with self._watch.watch(self):
@@ -852,7 +852,8 @@ class PseudoGradientStrategy(BaseStrategy):
     def server_vector(self) -> Tensor:
         """What a strategy with a ``sent_record`` keeps beside the model, [P]; zeros at the start.
 
-        It is sent with each message, and a resumed run goes on with it. Give it a new tensor, no changed one.
+        It is sent with each message, and a resumed run goes on with it. Assign a new tensor; never change it
+        in place.
         """
         kept = self._server_vector
         kept = torch.zeros_like(self.parameters) if kept is None else kept
@@ -907,7 +908,7 @@ class PseudoGradientStrategy(BaseStrategy):
     def _fail(
         self, server_round: int, lack: NoStep, faults: dict[int, str], answered: Mapping[int, Message]
     ) -> None:
-        """Count a round without a step, unless it has none only because of nodes that were not asked."""
+        """Count a round without a step, unless the only cause is dropout or nodes passed over."""
         if self._sample.is_partial and not faults and isinstance(lack, Lacking):
             if dropped := self._sample.num_dropped:
                 logger.info(DROPPED_OUT, server_round, dropped, lack)
@@ -917,7 +918,7 @@ class PseudoGradientStrategy(BaseStrategy):
         self.failures.count(server_round, lack, named, advice)
 
     def beyond_mean(self) -> str:
-        """Name what makes the step more than a mean of the updates, which sum to one; empty for nothing."""
+        """Name what makes the step more than a mean of the updates with weights that sum to one; empty for nothing."""
         slots = ("weighting", "aggregation", "server_optimizer", "mask", "step_size")
         kinds = {name: type(getattr(self, name)) for name in slots}
         beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in PLAIN]
@@ -935,7 +936,7 @@ class PseudoGradientStrategy(BaseStrategy):
             self.server_state = self.server_state.with_iterate(self.average_last)
 
     def _start_from_zeros(self, replies: Sequence[Message]) -> None:
-        """Take zeros for the model that nodes were sent, where the mean of what they return says it all.
+        """Take zeros for the model that nodes were sent, where the step is the mean of what they return.
 
         Raises
         ------
@@ -1012,7 +1013,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
     @property
     def nodes_remember(self) -> bool:
-        """Where error feedback does."""
+        """True with error feedback."""
         return self.compression.error_feedback
 
     def set_num_rounds(self, rounds: int) -> None:
@@ -1041,7 +1042,7 @@ class PseudoGradientStrategy(BaseStrategy):
         return config
 
     def required_reply_keys(self) -> dict[str, str]:
-        """Return what a reply says of a node that does its part, and the fault of one that does not.
+        """Return the keys that a reply must have, each with the fault of a reply without it.
 
         The keys are of the reply's configuration. A node of this project whose correction ``remembers`` says
         ``kept`` (``protocol.KEPT``); a reply without a key is left out, with its fault in the log.
@@ -1091,7 +1092,7 @@ class PseudoGradientStrategy(BaseStrategy):
             self._recovery.load_state_dict(state["recovery"])
             excluded = self._recovery.excluded
             excluded -= {k for k in excluded if self.registry.short_name(k) in self.readmit}
-        if (known := state.get("frozen_at")) is None:  # of a strategy whose vectors have everything
+        if (known := state.get("frozen_at")) is None:  # saved with nothing frozen: vectors have every array
             self.frozen_names = ()
         else:
             self.registry.frozen_at.update({k: (None, digest) for k, digest in known.items()})

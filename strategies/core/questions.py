@@ -23,7 +23,7 @@ class Poll:
 
     Parameters
     ----------
-    server_round, arrays : the round, and the model w[t] that was sent; asked again for both, the poll holds
+    server_round, arrays : the round, and the model w[t] that was sent; nodes are asked once for both
     sent, replies : the messages, and the replies to them, by partition
     answers : by partition, the metrics of each sound reply
     faults : by partition, why another one's does not count
@@ -46,7 +46,7 @@ class Poll:
         replies: Mapping[int, Message],
         registry: ClientRegistry,
     ) -> "Poll":
-        """Read the replies; log whose does not count, which is asked again who it is.
+        """Read the replies; log those that do not count, and ask their nodes again who they are.
 
         Raises
         ------

@@ -82,7 +82,7 @@ def num_examples_of(message: Message, key: str = protocol.NUM_EXAMPLES) -> float
 def drop_diagnostics(reply: Message, needed: Container[str], tell: Tell) -> None:
     """Take metrics that are NaN or infinite out of a reply; ``tell`` is called with a line for each.
 
-    Where a loss is none, or what the round needs, all stay: the node's update is no good.
+    Where a loss, or a metric that the round needs, is one of them, all stay: the node will be left out.
     """
     metrics = metrics_of(reply)
     lost = {n: v for n, v in metrics.items() if isinstance(v, float) and not math.isfinite(v)}
@@ -109,7 +109,7 @@ def scalar_metrics(messages: Iterable[Message], tell: Tell = logger.warning) -> 
 def lacking(replies: Mapping[int, Message]) -> dict[int, str]:
     """Say which of the replies, {partition id: reply}, lack a metric that more than half of them carry.
 
-    A metric is averaged where all carry it: one node would take it from all of them.
+    A metric is averaged only if all carry it, so one node could suppress it for all.
     """
     numbers = {
         k: {n for n, v in metrics_of(r).items() if type(v) in (int, float)} for k, r in replies.items()
@@ -151,14 +151,15 @@ def capped(weights: Tensor, share: float) -> Tensor:
 
 
 def measures_of(reply: Message) -> dict[str, float]:
-    """Return the numbers of an evaluation, each measure NaN where the loss is, also of a foreign node."""
+    """Return the numbers of an evaluation, each measure NaN where the loss is, whatever the ClientApp."""
     numbers = {name: value for name, value in metrics_of(reply).items() if isinstance(value, int | float)}
     return void_measures({name: float(value) for name, value in numbers.items()})
 
 
 def void_mean(diverged: Iterable[Message], num_sound: int, key: str) -> dict[str, float]:
-    """Return the measures that are NaN in the mean over nodes: where half or more have none. Fewer may not
-    spoil it for all. ``key`` names the number of examples, which is no measure.
+    """Return the measures that are NaN in the mean over nodes: where half or more of the nodes diverged.
+
+    Fewer do not void the mean. ``key`` names the number of examples, which is no measure.
     """
     replies = list(diverged)
     measures = [pair for reply in replies for pair in measures_of(reply).items()]
@@ -197,10 +198,10 @@ def of_group(name: str, replies: Iterable[Message]) -> list[Message]:
 def checked(
     reply: Message | None, partition_id: int | None = None, key: str = protocol.NUM_EXAMPLES
 ) -> Message:
-    """Return the reply of a node when it is one, of numbers, and tells on how many examples it worked.
+    """Return a node's reply if its metrics are finite and say on how many examples it worked.
 
-    With a ``partition_id`` the reply is for this one, where it says for which. ``key`` names the metric
-    that is the number of examples.
+    With a ``partition_id`` a reply that names another partition is a fault. ``key`` names the metric that is
+    the number of examples.
 
     Raises
     ------
@@ -227,7 +228,7 @@ def checked(
 
 
 def require_one(records: Mapping[str, object], name: str, others: Container[str | None] = ()) -> None:
-    """Raise ``Fault`` for several records of a kind of which none has the ``name`` that we read."""
+    """Raise ``Fault`` for several records of one kind, none of which has the ``name`` that is read."""
     names = [key for key in records if key not in others]
     if len(names) > 1 and name not in names:
         kind = type(records[names[0]]).__name__
@@ -313,7 +314,7 @@ class Workspace:
 
     Attributes
     ----------
-    pair : two vectors [P] of no more use, for the next round's mean and factors; None without a mask
+    pair : two spare vectors [P] for the next round's mean and factors; None without a mask
     """
 
     def __init__(self, *, keeps_parameters: bool = False) -> None:
@@ -322,7 +323,7 @@ class Workspace:
         self._kept: dict[str, Tensor] = {}
 
     def rows(self, name: str, count: int, like: Tensor) -> Tensor:
-        """Return a matrix [count, P] that holds anything, until the next one of this name.
+        """Return an uninitialised matrix [count, P], valid until the next one of this name.
 
         ``like`` is a vector [P] of its dtype, and on its device.
         """
@@ -359,14 +360,14 @@ def decoded(
     start: Tensor,
     out: Tensor,
 ) -> ArrayRecord:
-    """Do the same for a reply with codes; return its plain arrays.
+    """Do as :func:`read_delta` for a reply with codes; return its plain arrays.
 
     A node may compress each of the parameters, or none: a stock client's reply has them all as they are.
 
     Raises
     ------
     Fault : for arrays that are not the model's
-    ValueError : for codes that are none
+    ValueError : for invalid codes
     """
     codes = _codes_of(reply, layout)
     rest = tuple(layer for layer in layout.layers if layer.name not in codes)
@@ -407,7 +408,7 @@ class Collected:
     faults : {partition id: reason} for every node that was asked and is left out
     moved : whether any of the sound ones holds another parameter than was sent
     replies : the sound ones, as they came, by partition id
-    lacking : those of the faults that nodes have who run another ClientApp than this project's
+    lacking : those faults whose nodes run another ClientApp than this project's
     records : the further records of the sound ones, by partition id, name and array's name
     """
 
@@ -523,7 +524,7 @@ class Stack:
             self._kept = max(self._kept, row + 1)
 
     def _row_of(self, reply: Message) -> int:
-        """Return the row that a reply is written into, or has been with another's."""
+        """Return the row of a reply, written now or, for a mean that several replies carry, before."""
         if num_examples_of(reply, self.examples_key) == 0:
             raise Fault("trained on no examples")
         for name in self.needed:
@@ -607,7 +608,7 @@ class Stack:
 
 
 def rows(partition_ids: Iterable[int], answered: Mapping[int, Message]) -> int:
-    """Return how many rows the partitions that were asked can take, where some replies carry one mean."""
+    """Return how many rows the partitions that were asked can take; replies with one mean share a row."""
     shared = [reply for reply in answered.values() if reply.has_content()]
     means = [id(record) for reply in shared if isinstance(record := arrays_of(reply), SharedMean)]
     return len(list(partition_ids)) - len(means) + len(set(means))
@@ -630,8 +631,8 @@ def _finite(values: Tensor) -> bool:
 #     mean_S = sum_{k in S} c_k w_k / sum_{k in S} c_k,      alpha_k = c_k / sum c
 #
 # The mean of such means, each with the weight of its nodes, is the round's mean, to rounding: the sum is
-# taken in another order. The same holds of the sums that a part asks for by name. What a strategy makes of
-# these alone needs no more.
+# taken in another order. The same holds of the sums that a part asks for by name. A strategy that needs
+# nothing else can be folded.
 
 
 def further_records(strategy: Any) -> tuple[str, ...]:
@@ -650,7 +651,7 @@ def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
     names: list[str] = []
     for slot in PARTS:
         part = getattr(strategy, slot, strategy)
-        sums = vars(type(part)).get("sums")  # which a class says of itself alone
+        sums = vars(type(part)).get("sums")  # not inherited
         if sums is None:
             raise ValueError(f"{slot if part is not strategy else 'strategy'}={type(part).__name__}")
         names += sums

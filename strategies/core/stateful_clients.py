@@ -15,8 +15,8 @@ from .pseudo_gradient import PseudoGradientStrategy
 class StatefulClientsStrategy(PseudoGradientStrategy):
     """Tells nodes which of their changes have not been counted.
 
-    A change that did not arrive, or came in a round that failed, is not in the server's sum: it tells the
-    node the next time, which goes back to what it had before (:mod:`clients.methods.scaffold`).
+    A change that did not arrive, or came in a round that failed, is not in the server's sum. The next message
+    tells the node, which goes back to the state before that change (:mod:`clients.methods.scaffold`).
     """
 
     _counted: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # round by partition
@@ -35,7 +35,7 @@ class StatefulClientsStrategy(PseudoGradientStrategy):
         return super().make_content(server_round, arrays, extra)
 
     def _go_back(self, server_round: int) -> ArrayRecord | None:
-        """Begin the sums anew, at the server and at the nodes, which have no older ones to go back to."""
+        """Return to the last good model; the sums begin anew, at the server and at the nodes."""
         arrays = super()._go_back(server_round)
         if arrays is not None:
             self._counted, self._awaited = {}, set()
@@ -56,7 +56,7 @@ class StatefulClientsStrategy(PseudoGradientStrategy):
         self._awaited -= set(partition_ids)
 
     def population_size(self) -> int:
-        """Return N: the members of a group, where the strategy is that of one."""
+        """Return N: in a group, the number of its members."""
         if self.members is not None:
             return len(self.members)
         return self.num_nodes or len(set(self.registry.partition_of.values()))

@@ -97,7 +97,7 @@ class ServerData:
 
 
 class Advising(ABCMeta):
-    """Of strategies: an unexpected keyword of Flower's, or of a part, is answered with ours."""
+    """Metaclass of strategies: for an unknown keyword of Flower's, or of a part, it names ours."""
 
     def __call__(cls, *args: Any, **given: Any) -> Any:
         """Make a strategy; raise ``TypeError`` with advice, also for what ``**kwargs`` hand on."""
@@ -170,7 +170,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
 
     @abstractmethod
     def set_num_rounds(self, rounds: int) -> None:
-        """Let a run of so few rounds fail when none of them takes a step."""
+        """Let a run of this many rounds fail when none of them takes a step."""
 
     def beyond_mean(self) -> str:
         """Name what makes the step more than a mean of the updates; empty for nothing."""
@@ -199,7 +199,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
         return 1
 
     def owner_of(self, name: str) -> int | None:
-        """Return the partition of the node whose own a model is; None where several share it."""
+        """Return the partition of the only node that a model is for; None where several share it."""
         return None
 
     def max_num_models(self, num_nodes: int) -> int:
@@ -233,7 +233,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
         return {}
 
     def pass_over(self, messages: Collection[Message]) -> None:
-        """Take the messages of the round that nobody waits for any more: no failures of their nodes."""
+        """Take messages of the round that are no longer waited for: their nodes have not failed."""
 
     def measure_norms(self) -> None:
         """Measure the norm of each update from now on (:meth:`update_norms`)."""
@@ -250,7 +250,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
         self.server_data = server_data
 
     def require_server_data(self) -> ServerData:
-        """Return it; raise ``ValueError`` where nobody has set it."""
+        """Return the server's data; raise ``ValueError`` where nobody has set it."""
         if self.server_data is None:
             raise ValueError(NO_SERVER_DATA.format(name=self.name))
         return self.server_data
@@ -265,7 +265,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run all rounds as Flower does; of several models ``evaluate_fn``'s mean is over their nodes.
+        """Run all rounds as Flower does; average ``evaluate_fn`` of several models by their nodes.
 
         Started again, a strategy goes on from what it remembers (momentum, control variates, groups and
         their models): a run of its own takes a new one.
@@ -302,7 +302,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
 
 
 def merged(records: Sequence[MetricRecord], weights: Sequence[float]) -> MetricRecord:
-    """Sum what counts nodes, average everything else, so weighted, over the records that have it."""
+    """Sum metrics that count nodes; average all others, with ``weights``, over the records that have them."""
     result = MetricRecord()
     for key in dict.fromkeys(key for record in records for key in record):
         pairs = [(r[key], w) for r, w in zip(records, weights, strict=True) if key in r]
@@ -403,15 +403,15 @@ class FailurePolicy:
 class StallDetector:
     """Watches the rounds of one model.
 
-    Once a node has moved a parameter, later rounds without movement are named and no more: a model may have
-    reached the floor of its arithmetic.
+    Once a node has moved a parameter, later rounds without movement are only logged: training may have
+    reached the precision of its arithmetic.
     """
 
     def __init__(self, *, alone: bool = True) -> None:
         self.alone = alone  # False for the model of one group among others: see :func:`among`
         self.seen = False  # whether any node has ever moved a parameter
-        self.still = 0  # rounds without movement since the first one
-        self.hopeless = False  # whether these were the first, and enough
+        self.still = 0  # rounds without movement so far
+        self.hopeless = False  # whether the first MOST_STILL_ROUNDS were all without
         self.named = False
 
     def note(self, server_round: int, moved: bool, rates: Tensor | None) -> None:
@@ -524,7 +524,7 @@ def describe_uncovered(wrapper: object, strategy: object, beyond: str) -> str:
 
 
 def _caller(strategy: object) -> object:
-    """Return the object whose method calls one of the strategy's; it holds no reference to it itself."""
+    """Return the object whose method calls one of the strategy's, found on the call stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back

@@ -2,7 +2,7 @@
 
 A finite update of norm 1e30 is a sound reply, and ruins the model for all. Its norm gives it away: it is
 measured here, compared with the median of the updates that were accepted, and left out by name where it is
-too long. Where a ruined model has gone out all the same, the nodes' losses tell, and the server goes back.
+too long. If a ruined model is sent all the same, the nodes' losses show it, and the server goes back.
 """
 
 import copy
@@ -28,7 +28,7 @@ from .replies import metrics_of
 logger = logging.getLogger("flwr.strategies")
 
 AUTO = 10.0  # the multiple of the median that max_norm=auto stands for
-FEWEST = 3  # norms without which no median says anything: with two, nobody knows whose is wrong
+FEWEST = 3  # norms that a median needs: of two, nobody knows which is wrong
 MOST_KEPT = 100  # accepted norms that the median is of
 
 
@@ -124,8 +124,8 @@ class Recovery:
     def retreat(self) -> tuple[ArrayRecord, dict[str, Any], dict[int, float], int | None] | None:
         """Return the last good model, the state then, the norms since, and whose update is to blame.
 
-        None where there is no such model, and after a retreat for which nobody was to blame: another
-        would lead round in a circle. To blame is who sent an update ten times as long as any other.
+        None where there is no such model, and after a retreat for which nobody was to blame: another would
+        lead round in a circle. To blame is the node whose update is ten times as long as any other.
         """
         if self._good is None or self._is_at_a_loss:
             return None
@@ -157,7 +157,7 @@ class Recovery:
 
 
 def _norm(row: Tensor) -> float:
-    """Return ||row||, in float64: the square of 1e30 is no float32."""
+    """Return ||row||, in float64: the square of 1e30 overflows float32."""
     pieces = torch.split(row, PIECE)
     return math.sqrt(math.fsum(float(squared_norms(in_float64(piece))) for piece in pieces))
 

@@ -5,7 +5,7 @@ The mean trusts every node. Byzantine-robust aggregations tolerate some that sen
     median        by coordinate (Yin, Chen, Ramchandran, Bartlett: *Byzantine-Robust Distributed Learning:
                   Towards Optimal Statistical Rates*, ICML 2018, definition 1)
     trimmed mean  by coordinate, without the largest and the smallest values (the same, definition 2)
-    Krum          the update whose neighbours are nearest (:mod:`strategies.parts.aggregation`)
+    Krum          the update whose neighbours are nearest (:class:`Krum`)
 
 Each takes the place of the mean in the update rule; mask, server optimizer and a constant step size go with
 all of them. Buffers are aggregated in the same way. A node's number of examples is its own claim, so that
@@ -107,7 +107,7 @@ class Trimmed(Robust):
 
     @abstractmethod
     def cut(self, nodes: int) -> int:
-        """Return how many values are left out at each end, of ``count``."""
+        """Return how many of the ``nodes`` values are left out at each end."""
 
     def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
@@ -295,7 +295,7 @@ class Fair(Mean):
         """Return alpha_k F_k^q over their sum."""
         if self.q == 0:
             return weights
-        logs = weights.log() + self.q * _losses(updates).log()  # F^q alone may be beyond all numbers
+        logs = weights.log() + self.q * _losses(updates).log()  # F^q alone may overflow
         return torch.softmax(logs, 0)
 
     def aggregate(
@@ -331,8 +331,8 @@ class Normalized(Mean):
     (:class:`clients.EffectiveSteps`); one that does not is left out of the round, and named.
 
     Mask and step size see the normalized updates, tau_eff Delta_k / |a_k|_1. Buffers are averaged as they
-    came. Equal |a_k|_1 give :class:`~strategies.Mean`, bit for bit. Who claims less than one step counts as
-    having taken one.
+    came. Equal |a_k|_1 give :class:`~strategies.Mean`, bit for bit. A node that claims less than one step
+    counts as having taken one.
     """
 
     required_metric: ClassVar[str | None] = protocol.EFFECTIVE_STEPS

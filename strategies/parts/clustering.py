@@ -3,10 +3,10 @@
 A selection vector S_i [V] holds 1 where node i's own model is right about a validation example, else 0
 (J. Liu's thesis on selective federated averaging, figure 6.1).
 
-How similar is similar enough "is calculated as a hyperparameter using a separate validation set" there, half of
-it; by which measure is not stated. Here ``tuned`` takes what makes the most separate groups on one half of
-the examples, by their mean silhouette (Rousseeuw 1987), and groups the nodes by the other half. Below 0.25
-"no substantial structure has been found" (Kaufman and Rousseeuw 1990, table 4): all nodes are one group.
+The threshold of similarity "is calculated as a hyperparameter using a separate validation set" there, half of
+it; by which measure is not stated. Here ``tuned`` takes the setting with the best separated groups on one half
+of the examples, by mean silhouette (Rousseeuw 1987), and groups the nodes by the other half. Below 0.25 "no
+substantial structure has been found" (Kaufman and Rousseeuw 1990, table 4): all nodes are one group.
 """
 
 from abc import ABC, abstractmethod
@@ -75,8 +75,8 @@ class Overlap(Grouping):
     def _tuned(self, selections: Tensor, rng: np.random.Generator) -> int:
         """Return how many pairs of nodes should be alike; all of them where no groups are substantial.
 
-        It is tried on samples of the examples, so that it bears being carried over to others. A number of
-        pairs, for the overlaps themselves are all lower where examples are harder.
+        It is tried on samples of the examples, so that it carries over to others. It is a number of pairs and
+        no overlap, since all overlaps are lower where examples are harder.
         """
         count, pairs = selections.shape[1], len(selections) * (len(selections) - 1) // 2
         samples = [selections[:, rng.integers(count, size=count)] for _ in range(DRAWS)]
@@ -148,13 +148,13 @@ class KMeans(Grouping):
 
 
 def _overlaps(selections: Tensor) -> Tensor:
-    """Return how many examples both of each two rows are right about, [N, N]."""
+    """Return for each two rows how many examples both are right about, [N, N]."""
     rows = selections.double()
     return rows @ rows.T  # whole numbers: exact
 
 
 def _least(selections: Tensor, alike: int) -> float:
-    """Return a threshold that so many pairs of rows reach; 0 where all of them are to."""
+    """Return a threshold that ``alike`` pairs of rows reach; 0 where all pairs should."""
     above = torch.triu_indices(len(selections), len(selections), 1)
     shares = (_overlaps(selections)[*above] / selections.shape[1]).sort(descending=True).values
     return float(shares[alike - 1 : alike + 1].mean()) if alike < len(shares) else 0.0

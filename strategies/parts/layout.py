@@ -40,7 +40,7 @@ class Layer:
     dtype : its NumPy dtype, by name
     buffer : whether it is a buffer; then ``columns`` counts among the buffers
     columns : where it lies in the flat vector of parameters (or of buffers)
-    is_count : whether it is a parameter that nodes send as whole numbers, whose mean is none
+    is_count : whether it is a parameter that nodes send as whole numbers, and whose mean need not be one
     """
 
     name: str
@@ -85,8 +85,8 @@ class Layout:
     ) -> Layout:
         """Read the layout of ``record``.
 
-        An array is frozen when it has one of ``frozen_names``, and a buffer when its dtype is not floating
-        point, or its name is one of ``buffer_names`` or ends in one that is no array's whole name. In a
+        An array is frozen when it has one of ``frozen_names``. It is a buffer when its dtype is not floating
+        point, or its name is one of ``buffer_names``, or ends in one that is no array's whole name. In a
         record of whole numbers alone, as counts are, these are the parameters, in float64.
         """
         if isinstance(buffer_names, str):  # whose letters would be names
@@ -222,7 +222,7 @@ def _range_of(dtype: np.dtype) -> tuple[float, float]:
     return float(info.min) * slack, float(info.max) * slack
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is too large becomes infinite, and is found so
+@np.errstate(over="ignore", invalid="ignore")  # what is too large becomes infinite, and is refused later
 def _flatten(record: ArrayRecord, layers: Sequence[Layer], out: Tensor) -> Tensor:
     values = out.numpy() if out.device.type == "cpu" else None
     for layer in layers:
@@ -251,7 +251,7 @@ def _require(layer: Layer, dtype: np.dtype, shape: Sequence[int]) -> None:
         raise ValueError(f"{layer.name!r} holds shape {tuple(shape)}, the model's {layer.shape}")
 
 
-# Norms of long vectors: a float32 sum of many squares loses digits, a sum of pieces' sums does not.
+# Norms of long vectors: a float32 sum of many squares loses digits, a sum of pieces' sums loses fewer.
 #
 # torch adds the squares of a float32 vector in float32. The norm of 11 million entries of one size comes out
 # wrong by 4e-3 of it, that of normally distributed ones by 4e-4; in pieces of 2 million by 2e-4 and 3e-5. The few

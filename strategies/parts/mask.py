@@ -1,7 +1,7 @@
 """Mask (m): restrict the step to coordinates on which the nodes agree.
 
 A mask maps one round's updates to a factor in [0, 1] per coordinate, which multiplies the final direction.
-Both masks below start from the *agreement*
+Most masks below start from the *agreement*
 
     A_j = | (1/K) sum_k sign(Delta_k,j) |        sign(0) = 0; unweighted, over the nodes that replied
 
@@ -52,7 +52,7 @@ class Mask(Part, ABC):
     min_nodes: ClassVar[int] = 1
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Refuse an ``is_identity`` that is no property: a method is true."""
+        """Refuse an ``is_identity`` that is no property: a method would always be true."""
         super().__init_subclass__(**settings)
         if inspect.isfunction(vars(cls).get("is_identity")):
             raise TypeError(f"{cls.__name__}.is_identity is a method: decorate it with @property")
@@ -83,8 +83,8 @@ class Mask(Part, ABC):
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the mean pseudo-gradient [P] and the factors, in one pass over the updates.
 
-        The factors are None where all of them are 1. ``spare``, two vectors [P] of no more use, is
-        written over: fresh pages would cost a seventh of the time.
+        The factors are None where all of them are 1. ``spare``, two unused vectors [P], is written over:
+        fresh pages would cost a seventh of the time.
         """
         if self.is_identity:
             return updates.mean(weights), None
@@ -167,7 +167,7 @@ class AndMask(Mask):
     def _least(self, nodes: int) -> float:
         """Return the least K A_j that counts as agreement.
 
-        Both are whole numbers in effect, and compare exactly: 7 of 10 nodes reach tau = 0.7.
+        The slack absorbs rounding: signs of 10 nodes that sum to 7 reach tau = 0.7.
         """
         return self.tau * nodes - 1e-9
 
@@ -192,7 +192,7 @@ class AgreementMask(AndMask):
 #
 # I. Tenison's thesis names them in section 2.1 (SAND-mask), in 2.2 (the geometric mean that the AND-mask stands
 # for) and in 4.8 ("masks incorporating magnitude", left to future work without a rule). A is the sign agreement
-# of :mod:`strategies.parts.mask`, sums and means are over the nodes, unweighted.
+# at the top of this file, sums and means are over the nodes, unweighted.
 
 
 @dataclass(frozen=True)
@@ -219,12 +219,12 @@ class MagnitudeMask(AgreementMask):
 class GeometricMask(AndMask):
     """m_j = (prod_k |Delta_k,j|)^(1/K) / ((1/K) sum_k |Delta_k,j|) where A_j >= tau, else 0.
 
-    The geometric mean of the updates in place of the arithmetic one, the logical AND of the nodes' loss
+    The geometric mean of the updates replaces the arithmetic one, as a logical AND of the nodes' loss
     surfaces (Parascandolo, Neitz, Orvieto, Gresele, Schölkopf: *Learning Explanations That Are Hard To
-    Vary*, ICLR 2021; the rule as in their code): with uniform weights m D is, where all nodes have one
+    Vary*, ICLR 2021; the rule as in their code). With uniform weights m D is, where all nodes have one
     sign, the geometric mean with that sign. Where some differ, which tau < 1 lets through, m D is shorter
-    than theirs, the geometric mean with the sign of D. A node that does not move closes the coordinate.
-    Updates of equal size give :class:`AndMask`.
+    than in their code, which takes the geometric mean with the sign of D. A coordinate that one node does
+    not move has factor 0. Updates of equal size give :class:`AndMask`.
     """
 
     sums: ClassVar[tuple[str, ...] | None] = None
@@ -255,7 +255,7 @@ class SandMask(AndMask):
     Parameters
     ----------
     tau : agreement threshold in [0, 1]
-    k : slope; pseudo-gradients are small, so their variances are, and k counts in units of these
+    k : slope, by which the variances are divided; these are small, as pseudo-gradients are
     """
 
     sums: ClassVar[tuple[str, ...] | None] = None

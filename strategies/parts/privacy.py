@@ -1,19 +1,19 @@
 """Privacy: clip updates and add noise, so that the model shows little of a single node.
 
-Each pseudo-gradient is cut to the length C, and Gaussian noise hides whether a node was there at all
+Each pseudo-gradient is clipped to norm C, and Gaussian noise hides whether a node took part at all
 (McMahan, Ramage, Talwar, Zhang: *Learning Differentially Private Recurrent Language Models*, ICLR 2018,
 Algorithm 1, with uniform weights and the K replies as the denominator):
 
     Delta_k <- Delta_k min{1, C / ||Delta_k||},      D = (1/K) ( sum_k Delta_k + N(0, z^2 C^2 I) )
 
 The norm is over all parameters. *Central*: the server does both, and has to be trusted with the updates.
-*Local*: each node cuts and noises its own before it sends it, and sends nothing else
-(:mod:`clients.privacy`). Mask, server optimizer and step size see what has been noised, nothing else.
+*Local*: each node clips its own and adds noise before it sends it, and sends nothing else
+(:mod:`clients.privacy`). Mask, server optimizer and step size see only what has noise.
 
-What is counted. A whole node is protected, not an example of it: two runs are neighbours where one node's
-Delta_k are zeros (central; for ``adaptive`` see there), or are computed from any other data (local: twice
-the distance). Who trains is taken as known, since it follows from the seed: no amplification by sampling.
-A node pays for the rounds in which it trained; epsilon is the largest of all nodes' (:mod:`.accounting`).
+The guarantee is for a whole node, not for an example of it. Two runs are neighbours where one node's Delta_k
+are zeros (central; :class:`AdaptivePrivacy` differs), or come from any other data (local: twice the distance).
+It is assumed known who trains, since that follows from the seed: no amplification by sampling. A node pays
+for the rounds in which it trained; the epsilon of a run is the largest of all nodes' (:func:`epsilon`).
 """
 
 import logging
@@ -97,7 +97,7 @@ State = Mapping[str, float]
 class Privacy(Part, ABC):
     """Change a round's updates before they are averaged, and their mean."""
 
-    is_local: ClassVar[bool] = False  # whether the nodes see to it
+    is_local: ClassVar[bool] = False  # whether the nodes clip and add noise
     required_reply_keys: ClassVar[
         dict[str, str]
     ] = {}  # what shows that they do, and the fault of a reply without it
@@ -164,8 +164,8 @@ class Gaussian(Privacy):
         of infinity is :class:`NoPrivacy`, bit for bit
     delta : the probability with which epsilon may fail; well below one over the number of nodes
     stop_at_epsilon : the run ends before the round that would cost more; None for all rounds
-    noise_seed : decides the noise; who knows it can take the noise off again. None: the operating system
-        decides, and nobody can say the run again
+    noise_seed : decides the noise; anyone who knows it can remove the noise. None: the operating system
+        draws it, and nobody can repeat the run
     """
 
     clip: float = 1.0
@@ -244,7 +244,7 @@ class Gaussian(Privacy):
 class LocalPrivacy(Untouched, Gaussian):
     """Each node clips its own update, adds N(0, z^2 C^2 I), and sends nothing else.
 
-    The server sees no loss, number of examples or evaluation: what it makes of the updates costs no more.
+    The server sees no loss, number of examples or evaluation. Whatever it does with the updates costs no more.
     """
 
     sums: ClassVar[tuple[str, ...] | None] = ()
@@ -272,7 +272,7 @@ def refuse_groups(privacy: Privacy) -> None:
         refuse("each group's model shows who is in it", "choose a strategy with one model")
 
 
-# Central privacy: the server cuts and noises; the clip is fixed, or follows the updates' norms.
+# Central privacy: the server clips and adds noise; the clip is fixed, or follows the updates' norms.
 
 
 CLIP = "clip"  # of the state
@@ -320,7 +320,7 @@ class CentralPrivacy(Gaussian):
         return self.noise_multiplier * self.clip / nodes
 
     def _cut(self, updates: Updates, clip: float) -> list[float]:
-        """Cut the updates in place; return the norms that they had."""
+        """Clip the updates in place; return the norms that they had."""
         norms: list[float] = squared_norms(updates.deltas).sqrt().tolist()
         for delta, norm in zip(updates.deltas, norms, strict=True):
             if norm > clip:
@@ -348,10 +348,9 @@ class AdaptivePrivacy(CentralPrivacy):
 
         b = (1/K) ( #{k: ||Delta_k|| <= C} + N(0, sigma_b^2) ),    C <- C exp(-clip_rate (b - quantile))
 
-    As in the paper, a node that is not there adds zeros to the sum and 1/2 to the count, which it so moves
-    by no more than 1/2. A round costs what one of :class:`CentralPrivacy` with the same z costs; as b takes
-    its share, the updates' noise is larger, z_Delta = (z^-2 - (2 sigma_b)^-2)^-1/2. clip_rate = 0 still
-    pays for b.
+    As in the paper, an absent node adds zeros to the sum and 1/2 to the count, so it moves the count by at
+    most 1/2. A round costs what one of :class:`CentralPrivacy` with the same z costs; as b takes its share,
+    the updates' noise is larger, z_Delta = (z^-2 - (2 sigma_b)^-2)^-1/2. clip_rate = 0 still pays for b.
 
     Parameters
     ----------
@@ -422,8 +421,9 @@ class PrivacyAccountant:
 
     @property
     def rounds(self) -> int:
-        """For how many rounds the node that trained most has paid; where nodes noise, also for those
-        in which it was left out.
+        """For how many rounds the node that trained most has paid.
+
+        Where nodes add the noise, also for those in which it was left out.
         """
         in_vain = self.privacy.is_local
         paid = [entry["updates"] + entry["left_out"] * in_vain for entry in self.ledger.kept.values()]
@@ -465,7 +465,7 @@ class PrivacyAccountant:
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Continue; a round that was under way is paid for once more where its noise will be another.
 
-        None changes nothing: what has been spent stays spent where a strategy goes back to a good model.
+        None changes nothing: a strategy that goes back to a good model takes back nothing that was spent.
         """
         if state is None:
             return

@@ -1,9 +1,9 @@
 """ServerOptimizer (P): turn the mean pseudo-gradient into a direction.
 
 A server optimizer maps the mean pseudo-gradient D [P] to a direction [P]; the server then moves
-against it, each layer as far as the next if the optimizer does not scale them. What it remembers between
-rounds goes in and out as ``state``: a dict of tensors, empty before the first round. It may write over
-both, since touching fresh memory costs more than the arithmetic.
+against it, with one eta for all layers unless the optimizer scales them. What it remembers between
+rounds goes in and out as ``state``: a dict of tensors, empty before the first round. It may write over D
+and ``state``, since touching fresh memory costs more than the arithmetic.
 """
 
 from abc import ABC, abstractmethod
@@ -78,7 +78,7 @@ class Momentum(ServerOptimizer):
 
 
 def apply_optimizer(optimizer: ServerOptimizer, mean: Tensor, state: State) -> tuple[Tensor, State]:
-    """Return the direction [P] and the optimizer's next state; raise ``NoStep`` where they are none."""
+    """Return the direction [P] and the optimizer's next state; raise ``NoStep`` for an invalid result."""
     shape = mean.shape
     direction, state = require_pair("server_optimizer", optimizer, optimizer(mean, state))
     if not isinstance(direction, Tensor) or direction.shape != shape:
@@ -90,7 +90,7 @@ def apply_optimizer(optimizer: ServerOptimizer, mean: Tensor, state: State) -> t
 def scale_step_size(
     optimizer: ServerOptimizer, eta: float | Tensor, direction: Tensor, start: Tensor, layout: Layout
 ) -> float | Tensor:
-    """Return eta[t], by layer [L] where the optimizer's factors are; raise ``NoStep`` for what are none."""
+    """Return eta[t], by layer [L] where the optimizer scales layers; raise ``NoStep`` for invalid factors."""
     factors = optimizer.scale_layers(direction, start, layout)
     if factors is None:
         return eta
@@ -118,10 +118,10 @@ def copied(state: State) -> State:
 #          v - (1 - beta2) D^2 sign(v - D^2)              Yogi
 #     P(D) = m / (sqrt(v) + epsilon)        epsilon is the paper's tau, the adaptivity
 #
-# Deviations: v starts at 0, the paper asks for v >= epsilon^2 (as Flower does). Options: ``epsilon_inside`` gives
-# m / sqrt(v + epsilon), which the FedExP paper's FedAdagrad uses; ``bias_correction`` divides m and v by
-# 1 - beta^t as Kingma and Ba (2015) do, Algorithm 2 does not (Yogi's as well, as in declearn, though its v grows by
-# (1 - beta2) D^2 a round where D stays). Flower's own FedAdam corrects with the exponent t + 1, its FedYogi and
+# Deviations: v starts at 0, as Flower's; the paper asks for v >= epsilon^2. Options: ``epsilon_inside`` gives
+# m / sqrt(v + epsilon), which the FedExP paper's FedAdagrad uses. ``bias_correction`` divides m and v by
+# 1 - beta^t as Kingma and Ba (2015) do, Algorithm 2 does not. (Yogi's as well, as in declearn, though its v grows by
+# (1 - beta2) D^2 a round where D stays.) Flower's own FedAdam corrects with the exponent t + 1, its FedYogi and
 # FedAdagrad do not correct.
 
 
@@ -176,7 +176,7 @@ class Adaptive(ServerOptimizer):
                 root.clamp_min_(tiny)  # 0 / 0 is no direction
             torch.div(m, root.mul_(scale_m) if self.bias_correction else root, out=d)
             if self.epsilon < tiny:
-                d.masked_fill_(v == 0, 0)  # where D is not 0, its square was below all numbers
+                d.masked_fill_(v == 0, 0)  # where D is not 0, its square has underflowed
         return mean, {**state, "rounds": rounds}
 
     @abstractmethod
@@ -185,7 +185,7 @@ class Adaptive(ServerOptimizer):
 
     @abstractmethod
     def _second_bias(self, rounds: int) -> float:
-        """Return E[v] / E[D^2] after so many rounds from v = 0, for a D that does not change."""
+        """Return E[v] / E[D^2] after ``rounds`` rounds from v = 0, for a D that does not change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,7 +275,7 @@ class AMS(ServerOptimizer):
 #
 # An array w_l of the model moves by r_l = ||w_l|| / (||P_l|| + epsilon) times its direction P_l: by a share of
 # its own length, whatever the nodes' learning rate. r_l = 1 where w_l or P_l is 0, as at a bias that starts
-# at 0. A mask acts on what is left of P_l.
+# at 0. A mask acts afterwards: the ratio is that of the whole P_l.
 
 
 def trust_ratios(direction: Tensor, start: Tensor, layout: Layout, epsilon: float = 0.0) -> Tensor:

@@ -60,9 +60,9 @@ class Extrapolated(StepSize):
     Parameters
     ----------
     epsilon : keeps eta small when the mean nearly vanishes; epsilon to infinity is FedAvg (with ``clamp``)
-    epsilon_decay : epsilon_t = epsilon * epsilon_decay ** t in round t = 1, 2, ...; the authors' code
-        decays by 0.998 ** 2 before every round, the paper's epsilon is constant (1); above 1 it grows, so
-        that steps become FedAvg's as the model converges (section 3.1.4)
+    epsilon_decay : epsilon_t = epsilon * epsilon_decay ** t in round t = 1, 2, ...; the paper's epsilon is
+        constant (1), the authors' code decays by 0.998 ** 2 before every round. Above 1 it grows, so that
+        steps become FedAvg's as the model converges (section 3.1.4)
     clamp : False leaves out the maximum with 1, as the authors' synthetic notebook does
     """
 
@@ -94,7 +94,7 @@ class Extrapolated(StepSize):
     def _epsilon(self, server_round: int) -> float:
         try:
             return self.epsilon * self.epsilon_decay**server_round
-        except OverflowError:  # it has grown beyond all numbers
+        except OverflowError:  # it has grown too large
             return float("inf") if self.epsilon else 0.0
 
 

@@ -19,7 +19,7 @@ class NoStep(Exception):
 
 
 class Lacking(NoStep):
-    """It has too few sound replies, or not that of a node that it needs."""
+    """The round has too few sound replies, or lacks that of a node that it needs."""
 
 
 class NodeSum(NamedTuple):
@@ -88,7 +88,7 @@ def require_by_layer(name: str, part: object, given: object, layout: Layout) -> 
 class Updates:
     """One round's pseudo-gradients, a row per node, rows in the order of partition ids.
 
-    They hold for the round: the next one's are written over them, so a part that remembers any copies it.
+    They are valid for the round; the next round's are written over them: a part copies what it keeps.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class Updates:
     def sum(self, name: str, weights: Tensor | None = None) -> Tensor:
         """Return one of :data:`SUMS` over all nodes; ``weights`` are :meth:`mean`'s where it is weighted.
 
-        It is computed from the rows; what a row that holds a mean lacks was added up before it travelled.
+        It is computed from the rows; for a row that is the mean of several nodes, ``row_sums`` has it.
         """
         function = SUMS[name].function
         if self.row_sums:
@@ -179,7 +179,7 @@ class Updates:
         return out
 
     def _by_row(self, weights: Tensor, count: int) -> Tensor:
-        """Return the weights of so many rows: of those that nodes share the sums of theirs."""
+        """Return the weights of ``count`` rows; a row that nodes share has the sum of theirs."""
         if self.rows is None:
             return weights
         return weights.new_zeros(count).index_add_(0, self.rows, weights)

@@ -53,7 +53,7 @@ class Weighting(Part, ABC):
         """Return the weights and the state of the next round; ``state`` is empty at the start."""
 
     def counts(self, num_examples: float) -> float:
-        """Return what a node's weight is in proportion to, of a weighting with ``sums = ()``."""
+        """Return what a node's weight is proportional to; a weighting with ``sums = ()`` defines it."""
         raise NotImplementedError
 
     def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
@@ -308,9 +308,9 @@ def _is_kernel(height: int, width: int) -> bool:
 # The norms are over all parameters, concatenated; ``by_layer`` gives every layer weights of its own, from the
 # norms of its own parameters, as the report proposes in its last section. The requester's own alpha stays 1. The
 # report sums the minibatch gradients, which is Delta_i divided by the client learning rate: the same d_i, and
-# with ``step_size=Constant(1)`` the same step. Three readings of b / |S_i|: the report prints the number of
-# examples for |S_i| and 32 samples for b; the authors' code counts |S_i| in batches, which erodes far more
-# (``batch_size``); and since a round is an epoch, b may be |S_i| itself (``samples_per_round=None``).
+# with ``step_size=Constant(1)`` the same step. There are three readings of b / |S_i|. The report prints the
+# number of examples for |S_i| and 32 samples for b. The authors' code counts |S_i| in batches, which erodes far
+# more (``batch_size``). And since a round is an epoch, b may be |S_i| itself (``samples_per_round=None``).
 
 
 EACH = "each"  # every node in turn is the requester

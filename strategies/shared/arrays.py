@@ -80,7 +80,7 @@ class TensorArray(Array):
 
     Parameters
     ----------
-    tensor : nobody may change it any more
+    tensor : not to be changed any more
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -106,7 +106,7 @@ class TensorArray(Array):
         return Array, _parts(self)
 
     def __eq__(self, other: object) -> bool:
-        """Say whether another array, held or not, has the same bytes."""
+        """Say whether another array, of this class or not, has the same bytes."""
         return isinstance(other, Array) and _parts(self) == _parts(other)
 
     __hash__ = None  # type: ignore[assignment]
@@ -125,14 +125,14 @@ def values_of(array: Array) -> Tensor:
 
 
 def sendable_values(array: Array) -> np.ndarray | None:
-    """Return a held array's values as they can be sent, on the CPU without a copy; None of any other."""
+    """Return a TensorArray's values as they can be sent, on the CPU without a copy; None for any other."""
     if not isinstance(array, TensorArray):
         return None
     return np.asarray(vars(array)["tensor"].cpu().numpy(), order="C")
 
 
 def receive_values(values: np.ndarray) -> TensorArray:
-    """Return a held array of values in memory that nobody may write to, as what has come."""
+    """Return received values, in memory that nobody may write to, as a TensorArray."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return TensorArray(torch.from_numpy(values))
@@ -185,7 +185,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def in_float64(values: Tensor) -> Tensor:
-    """Return them in float64, in host memory where their device has no such numbers, as Apple's."""
+    """Return the values in float64, in host memory where their device has no float64, as Apple's."""
     try:
         return values.double()
     except (TypeError, RuntimeError):  # of mps, and of xpu

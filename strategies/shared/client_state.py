@@ -1,8 +1,8 @@
 """Client state: what a node keeps between rounds, for each group's model.
 
 A node may train several models (:class:`~strategies.Grouped`), and what it keeps of one, say an optimiser's
-moments or a private head, has no place in another. In Flower's ``context.state`` a record of a group's is
-named ``name@group``. Without groups the memory is the state itself.
+moments or a private head, has no place in another. In Flower's ``context.state`` a group's record is named
+``name@group``; without groups records have their own names.
 """
 
 from flwr.app import RecordDict
@@ -34,7 +34,7 @@ def select(state: RecordDict, group: str) -> RecordDict:
 
 
 def merge(state: RecordDict, returned: RecordDict, group: str) -> RecordDict:
-    """Return the state with a group's :func:`part` of it, which has been elsewhere, as it has come back."""
+    """Return the state in which ``returned`` replaces what :func:`select` gave for a group."""
     went = set(select(state, group))
     of_others = {name: record for name, record in state.items() if name not in went}
     return RecordDict({**of_others, **returned})

@@ -25,7 +25,7 @@ class PartialCodec(Compression):
     share : of the array, in (0, 1]; at least one number
     bits : for each number, 1 to 16 (:mod:`.quantization`); None sends it as it is
     error_feedback : the node keeps what was left out for its next update
-    rotate : the numbers are rotated before they are put into bits (:mod:`.rotation`)
+    rotate : the numbers are rotated before they are put into bits (:mod:`.quantization`)
     """
 
     mixes: ClassVar[bool] = False  # whether the numbers that are sent are sums of an array's
@@ -36,11 +36,11 @@ class PartialCodec(Compression):
     rotate: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is no share, and bits so few that error feedback would let what is left out grow.
+        """Refuse a share out of range, and too few bits for error feedback: what is left out would grow.
 
-        It has to be smaller than what it is left out of (Karimireddy et al. 2019, assumption A). Two bits
-        do where each number keeps its place. Numbers that are mixed anew in each round are off by more than
-        they are, rounded at random to 4 levels over their range, where there are above some 8,000.
+        It has to be smaller than the update itself (Karimireddy et al. 2019, assumption A). Two bits are
+        enough where each number keeps its place. Numbers that are mixed anew in each round need three: of
+        some 8,000 or more, 4 levels over their range leave out more than they are.
         """
         require(0 < self.share <= 1, "compression.share", self.share, "in (0, 1]")
         whole = type(self.bits) is int and 1 <= self.bits <= MOST_BITS
@@ -59,7 +59,7 @@ class PartialCodec(Compression):
             )
 
     def count(self, size: int) -> int:
-        """Return how many of ``count`` numbers the share is."""
+        """Return how many of ``size`` numbers the share is."""
         return min(size, max(1, math.ceil(self.share * size - 1e-9)))
 
     def packed(self, values: np.ndarray, seed: int) -> bytes:
@@ -67,7 +67,7 @@ class PartialCodec(Compression):
         return quantized(values, self.bits, seed, rotate=self.rotate)
 
     def unpacked(self, code: bytes, count: int, dtype: np.dtype) -> np.ndarray:
-        """Return ``count`` numbers; raise ``ValueError`` for bytes that are none."""
+        """Return ``count`` numbers; raise ``ValueError`` for bytes that do not encode them."""
         return numbers(code, count, self.bits, dtype, rotate=self.rotate)
 
 
@@ -82,10 +82,10 @@ class PartialCodec(Compression):
 class LowRank(PartialCodec):
     """A random subspace of a ``share`` of a matrix's rows: k = share * d1, rounded up.
 
-    The columns of A are orthonormal (the paper leaves that open), so that a step of B's gradient A^T G is
-    one of A A^T G for the matrix, and B = A^T Delta is read off the update. For SGD, also with a momentum
+    The columns of A are orthonormal (the paper leaves that open). So a step of B's gradient A^T G is one of
+    A A^T G for the matrix, and the update gives B = A^T Delta. For SGD, also with a momentum
     that begins anew in each round, it is the paper's method. What other optimisers or weight decay move
-    beside the subspace stays behind. A kernel [out, in, ...] is the matrix [out, in * ...]; a vector is
+    outside the subspace is not sent. A kernel [out, in, ...] is the matrix [out, in * ...]; a vector is
     trained and sent whole. Reduction: a share of 1 without ``bits`` is the strategy without compression,
     bit for bit.
     """
@@ -127,7 +127,7 @@ def subspace(rows: int, rank: int, seed: int) -> Tensor:
     """Return A [rows, rank] with orthonormal columns, by numbers that NumPy promises for all versions.
 
     The diagonal of R is positive, which leaves one basis: the same for server and node, on any machine. It
-    is computed by torch, whose threads are set: with more of them NumPy's would have other last bits.
+    is computed by torch, whose threads are set: NumPy's last bits depend on the number of threads.
     """
     raw = np.random.PCG64(seed).random_raw(rows * rank).reshape(rows, rank)
     q, r = torch.linalg.qr(torch.from_numpy(raw / 2.0**63 - 1))
@@ -138,7 +138,7 @@ def subspace(rows: int, rank: int, seed: int) -> Tensor:
 #
 # Konecny, McMahan, Yu, Richtarik, Suresh, Bacon: *Federated Learning: Strategies for Improving Communication
 # Efficiency*, 2016, sections 2 and 3. Each array of the model is compressed by itself, as is each matrix there.
-# Buffers are sent as they are. The paper's other structured update is :mod:`.low_rank`.
+# Buffers are sent as they are. The paper's other structured update is :class:`LowRank`.
 
 
 class Sparse(PartialCodec):
@@ -184,12 +184,12 @@ class Sparse(PartialCodec):
 
 @dataclass(frozen=True)
 class Sketch(Sparse):
-    """Random places, new ones in each round and for each node; their seed is sent in their stead.
+    """Random places, new ones in each round and for each node; their seed is sent instead of them.
 
-    The paper's sketched updates: *subsampling* for a ``share`` below 1, where numbers are multiplied by the
-    inverse of it, so that the expectation of what is sent is the update; and *probabilistic quantization*
-    to ``bits``, after a *rotation* where ``rotate`` asks for it. With error feedback numbers stay as they
-    are: multiplied, what is left out would grow.
+    The paper's sketched updates: *subsampling* for a ``share`` below 1, and *probabilistic quantization* to
+    ``bits``, after a *rotation* if ``rotate`` is set. Numbers are divided by the share, so that the
+    expectation of what is sent is the update. With error feedback they stay as they are: otherwise what is
+    left out would grow.
     Reduction: a share of 1 without ``bits`` is the strategy without compression, bit for bit.
     """
 
@@ -215,7 +215,7 @@ class RandomMask(Sketch):
     """The paper's structured update: a node *trains* a random ``share`` of the places, and sends those.
 
     The gradients of the others are 0; numbers are not multiplied. With weight decay, which optimisers add
-    later, the others move too, and stay behind. Reduction: that of :class:`Sketch`.
+    later, the others move too, and are not sent. Reduction: that of :class:`Sketch`.
     """
 
     share: float = 0.25
@@ -238,7 +238,7 @@ class RandomMask(Sketch):
 def drawn(size: int, count: int, seed: int) -> np.ndarray:
     """Return ``count`` of ``size`` places at random, ascending.
 
-    NumPy promises these numbers for all of its versions, which server and nodes may have different ones of.
+    NumPy promises the same numbers in all of its versions: server and nodes may have different ones.
     """
     return largest(np.random.PCG64(seed).random_raw(size), count)
 

@@ -7,7 +7,7 @@ compression sends its weights, which the server takes too.
 
 *Error feedback* (Seide, Fu, Droppo, Li, Yu: *1-Bit Stochastic Gradient Descent*, Interspeech 2014;
 Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*,
-ICML 2019, Algorithm 2): what a code leaves out stays at the node, and is added to its next update.
+ICML 2019, Algorithm 2). What a code leaves out stays at the node, and is added to its next update.
 
     p = Delta_k + e_k,      the node sends C(p),      e_k <- p - C(p)
 
@@ -34,8 +34,8 @@ Restriction = Callable[[Tensor], Tensor]  # of a gradient, to a part of it
 class Compression(ABC):
     """How each array of an update is sent.
 
-    A subclass is a frozen dataclass of plain values, which messages tell to the nodes, and names itself. A
-    node builds those in :data:`strategies.shared.codecs.COMPRESSIONS`, and what its configuration names.
+    A subclass is a frozen dataclass of plain values, which messages tell the nodes, and has a ``kind``. A
+    node knows those in :data:`strategies.shared.codecs.COMPRESSIONS`, and those that its configuration names.
     """
 
     kind: ClassVar[str] = ""  # what messages call it; empty for none
@@ -48,7 +48,7 @@ class Compression(ABC):
         return {protocol.COMPRESSION: self.kind} | {k: v for k, v in settings.items() if v is not None}
 
     def restriction(self, like: Tensor, seed: int) -> Restriction | None:
-        """Return what leaves of a gradient such as ``like`` the part that the node will send; None: all."""
+        """Return a function from a gradient, shaped as ``like``, to the part that is sent; None: all of it."""
         return None
 
     @abstractmethod

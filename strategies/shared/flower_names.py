@@ -70,7 +70,7 @@ FLOWERS = AS_IN_PARTS.keys() | COMPOSED.keys() | RENAMED.keys()
 
 
 def advice_on(error: TypeError, kind: type, inner: object = None) -> str:
-    """Return one line on a keyword that a class of ``kind``'s does not take; empty where there is nothing."""
+    """Return one line on a keyword that the class ``kind`` does not take; empty where there is none."""
     unexpected = UNEXPECTED.search(str(error))
     if unexpected is None or unexpected[1] not in {one.__name__ for one in kind.__mro__}:
         return ""
@@ -80,7 +80,7 @@ def advice_on(error: TypeError, kind: type, inner: object = None) -> str:
 def advice(kind: type, name: str, inner: object = None) -> str:
     """Return one line with what to write in place of a name; empty where there is nothing to say.
 
-    ``inner`` is the strategy that one of this kind is made around.
+    ``inner`` is the strategy that one of this kind wraps.
     """
     lacks = f"{kind.__name__} has no {name}" + ", a name of Flower's" * (name in FLOWERS)
     taken = settings_of(kind)

@@ -6,7 +6,7 @@
     Metrics for Augmented SGD*, CVPR 2022 (unfoldings, knowledge gain).
 
 A trained weight is a low-rank signal plus the noise of its initialisation. EVBMF finds the variance of
-the noise, drops every singular value that noise alone explains, and shrinks the others; the ranks below
+the noise, drops every singular value that noise alone explains, and shrinks the others. The ranks below
 are statistics of what is left, and 0 where nothing is left (a fresh layer).
 
 With Y = [L, M], L <= M, a = L/M and e_h = s_h^2 / M, the noise variance v minimises over an interval
@@ -16,7 +16,7 @@ With Y = [L, M], L <= M, a = L/M and e_h = s_h^2 / M, the noise variance v minim
 
 (the paper's terms, in which x has been replaced by (tau+1)(tau+a)/tau: nothing large cancels). There
 are local minima, and the published code's search stops in one of them or, on small weights, at its
-absolute tolerance; here the whole interval is searched, on a logarithmic grid that zooms in.
+absolute tolerance. Here the whole interval is searched, on a logarithmic grid that zooms in.
 """
 
 import math
@@ -109,7 +109,7 @@ def mean_over_unfoldings(
         with workers as pool:
             return list(pool.map(measured, weights))
     finally:
-        torch.set_num_threads(before)  # what threads of later get; this one has kept its own
+        torch.set_num_threads(before)  # for threads started later; this one has kept its own
 
 
 def evbmf(matrix: Matrix) -> tuple[float, Tensor]:

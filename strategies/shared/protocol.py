@@ -69,11 +69,11 @@ LOCAL_STEPS = "local-steps"  # also the key of the ConfigRecord that sets them f
 CLIENT_SECONDS = "client-seconds"
 LEARNING_RATE = "learning-rate"
 GRADIENT_VARIANCE = "gradient-variance"  # also the key of the ConfigRecord that asks for it
-START_LOSS = "start-loss"  # the same; a node's loss at the model that it was sent
+START_LOSS = "start-loss"  # a node's loss at the model that it was sent; a key asks for it, too
 CHOSEN_MODEL = "chosen-model"  # the number of the model that a node has chosen and trained
-SQUARED_LOSS = "squared-loss"  # the same; the mean of its examples' squared losses there
+SQUARED_LOSS = "squared-loss"  # the mean of its examples' squared losses there; a key asks for it, too
 INEXACTNESS = "inexactness"  # the norm of the last gradient of a node's objective over that of the first
-EFFECTIVE_STEPS = "effective-steps"  # the same; how many learning rates a gradient of 1 moves a node
+EFFECTIVE_STEPS = "effective-steps"  # how many rates a gradient of 1 moves a node; a key asks for it, too
 
 # Keys that a strategy adds to the metrics of a round.
 STEP_SIZE = "step-size"

@@ -1,10 +1,10 @@
 """Quantization: numbers in a few bits each.
 
 Konecny, McMahan, Yu, Richtarik, Suresh, Bacon: *Federated Learning: Strategies for Improving Communication
-Efficiency*, 2016, section 3, "probabilistic quantization". Of b bits there are 2^b levels from the least
+Efficiency*, 2016, section 3, "probabilistic quantization". With b bits there are 2^b levels from the least
 number to the largest; each number is rounded up or down at random, so that its expectation is itself.
 (The paper speaks of 2^b intervals, which would have one level more than b bits can name.) Numbers of equal
-size lose least by it, which is what a rotation before it is for.
+size lose least by it, so a rotation can come before it.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from .compression import after_seed, require_length, seed_and_rest
 # into powers of two, the largest first, and each is rotated by itself: nothing is padded.
 
 
-SIGNS = 17  # beside the seed: rounding has its bits there, 1 to 16, places nothing, to NumPy a 0
+SIGNS = 17  # beside the seed; rounding has its bits there, 1 to 16, places nothing, which NumPy reads as 0
 
 
 def rotated(values: np.ndarray, seed: int) -> np.ndarray:
@@ -90,7 +90,7 @@ def quantized(values: np.ndarray, bits: int | None, seed: int, *, rotate: bool =
 def numbers(
     code: bytes, count: int, bits: int | None, dtype: np.dtype, *, rotate: bool = False
 ) -> np.ndarray:
-    """Return ``count`` numbers of a dtype; raise ``ValueError`` for bytes that are none."""
+    """Return ``count`` numbers of a dtype; raise ``ValueError`` for bytes that do not encode them."""
     if rotate:
         seed, rest = seed_and_rest(code)
         return unrotated(numbers(rest, count, bits, dtype), seed)
