@@ -17,7 +17,7 @@ import csv
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from flwr.app import Message
@@ -175,13 +175,24 @@ COLUMNS = ("node", "seconds_per_step", "bytes_per_second")
 WINDOW = ("available_from", "available_until")
 
 
+def _with_windows(before: Profile | None, profile: Profile) -> Profile:
+    """Return the profile of a node's rows so far and another; raise ``ValueError`` where they contradict."""
+    if before is None:
+        return profile
+    if replace(before, windows=()) != replace(profile, windows=()):
+        raise ValueError("another speed or bandwidth than in the node's rows above")
+    if not (before.windows and profile.windows):
+        raise ValueError("two rows of a node, and one has no window")
+    return replace(before, windows=(*before.windows, *profile.windows))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TraceClock(VirtualClock):
     """What each node can do is a row of a CSV file.
 
     Its columns are ``node`` (the partition), ``seconds_per_step`` and ``bytes_per_second`` (empty sends at
     once), and, where nodes are not always available, ``available_from`` and ``available_until`` in seconds.
-    Several rows of a node are several windows.
+    Several rows of a node are several windows; its speed and bandwidth are the same in each.
 
     Parameters
     ----------
@@ -215,20 +226,12 @@ class TraceClock(VirtualClock):
         for number, row in enumerate(rows, start=2):
             try:
                 node, profile = self._read(row)
+                profiles[node] = _with_windows(profiles.get(node), profile)
             except (KeyError, TypeError, ValueError) as error:
                 columns = ", ".join((*COLUMNS, *WINDOW))
                 raise ValueError(
                     f"clock.path={self.path}, line {number}: expected numbers above 0 under {columns} ({error})"
                 ) from error
-            before = profiles.get(node)
-            if before is not None:
-                profile = Profile(
-                    before.seconds_per_step,
-                    before.bytes_per_second,
-                    (*before.windows, *profile.windows),
-                    self.period,
-                )
-            profiles[node] = profile
         return profiles
 
     def _read(self, row: dict[str, str]) -> tuple[int, Profile]:

@@ -247,7 +247,7 @@ def test_the_predictor_refuses_rows_that_do_not_fit(folder: Path) -> None:
         (["--export", "model.h5"], ".onnx or .pt"),
         (["--export", "nowhere/model.pt"], "no folder"),
         (["nowhere.csv", "--output", "out.csv"], "no data"),
-        (["schema.yaml", "--output", "out.csv"], "no table"),
+        (["schema.yaml", "--output", "out.csv"], "is not a table"),
         (["strange.csv", "--output", "out.csv"], "not in the schema"),
         (["missing.csv", "--output", "out.csv"], "no column"),
     ],

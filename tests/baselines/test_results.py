@@ -183,5 +183,5 @@ def test_a_run_that_kept_no_model_says_how_to(tmp_path: Path) -> None:
     assert launch("rounds=1", "num_nodes=2", "model=softmax", f"hydra.run.dir={tmp_path}/run") == 0
     with pytest.raises(UserError, match="run it with save=last or save=best"):
         results.model(tmp_path / "run")
-    with pytest.raises(UserError, match="no run folder"):
+    with pytest.raises(UserError, match="is not a run folder"):
         results.model(tmp_path)

@@ -138,8 +138,8 @@ def test_one_line_and_status_2(
     ("override", "message"),
     [
         (
-            "strategy=fedfoo",
-            "strategy/fedfoo does not exist: expected one of afl, fedadagrad, fedadam, fedams, fedavg, fedavgm",
+            "strategy=nowhere",
+            "strategy/nowhere does not exist: expected one of afl, codistillation, fedadagrad, fedadam",
         ),
         (
             "dataset=nowhere",

@@ -115,6 +115,21 @@ def test_a_row_that_is_none_is_named(row: str, tmp_path: Path) -> None:
         TraceClock(path=str(file), period=100).require_nodes(1)
 
 
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("0,2,1,5,9", "another speed or bandwidth than in the node's rows above"),
+        ("0,1,3,5,9", "another speed or bandwidth than in the node's rows above"),
+        ("0,1,1,,", "two rows of a node, and one has no window"),
+    ],
+)
+def test_rows_of_a_node_that_contradict_are_named(row: str, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text(f"{TRACE}0,1,1,0,4\n{row}\n")
+    with pytest.raises(ValueError, match=rf"trace\.csv, line 3: .*\({reason}\)$"):
+        TraceClock(path=str(file)).require_nodes(1)
+
+
 def test_what_is_no_clock_is_refused() -> None:
     with pytest.raises(ValueError, match=r"clock\.path=nowhere\.csv cannot be read"):
         TraceClock(path="nowhere.csv").profile(0, 0)
