@@ -1,4 +1,4 @@
-"""ResNet-18 for small images: torchvision's, with another stem.
+"""ResNet-18 for small images: torchvision's with another stem.
 
 He, Zhang, Ren, Sun: *Deep Residual Learning for Image Recognition*, 2016. For 32x32 images the stem is a
 3x3 convolution of stride 1 without max pooling, as in their section 4.2.
@@ -32,5 +32,7 @@ class ResNet18(ResNet):
         norm = nn.BatchNorm2d if groups is None else partial(nn.GroupNorm, groups)
         super().__init__(BasicBlock, [2, 2, 2, 2], num_classes, norm_layer=norm)
         self.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
-        nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")  # as the others
+        nn.init.kaiming_normal_(
+            self.conv1.weight, mode="fan_out", nonlinearity="relu"
+        )  # like the other convolutions
         self.maxpool = nn.Identity()
