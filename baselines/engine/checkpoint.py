@@ -2,8 +2,8 @@
 
 ``<run folder>/checkpoint/latest.pt`` holds everything that later rounds depend on: the model, the
 state of the strategy, its parts and groups, the nodes' states, and the size of metrics.csv. It needs no
-random state: every draw has its own generator, seeded by seed, round and partition.
-A checkpoint is written to a new file, which then replaces the old one: a complete file always exists.
+random state: every draw has its own generator, seeded by seed, round and partition. A checkpoint is written
+to a new file, which then replaces the old one: a complete file always exists.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Exported models: ONNX and TorchScript files that take raw rows and return probabilities.
 
 The preprocessing and the softmax are inside, and the number of rows is free. The file holds classes,
-columns and
-the rest of the model's description as JSON, under the key of :mod:`~baselines.engine.saved_model`.
+columns and the rest of the model's description as JSON, under the key of
+:mod:`~baselines.engine.saved_model`.
 """
 
 import importlib.util

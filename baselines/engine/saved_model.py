@@ -2,8 +2,7 @@
 
 The metadata hold, as JSON under one key, what is needed to use the weights: ``round``, ``value``, ``model``
 and what :func:`describe` returns. Loading runs no code from the file, which is safetensors. But the class
-is
-the one that config.yaml names, any class of this installation: load only runs of people whom you trust.
+is the one that config.yaml names, any class of this installation: load only runs of people whom you trust.
 """
 
 import contextlib
@@ -70,8 +69,7 @@ def describe(experiment: Experiment) -> dict[str, Any]:
     ``num_classes``; ``task`` is the name of the task's class; ``inputs`` has the ``dtype`` of raw inputs,
     and ``normalize``: raw inputs become (x / scale - mean) / std, and stay as they are where it is null.
     Where the data set has another transform, ``normalize`` is missing. ``texts`` is the encoder of texts,
-    ``schema`` the
-    sites' schema, where there is one.
+    ``schema`` the sites' schema, where there is one.
     """
     dataset = experiment.dataset
     inputs: dict[str, Any] = {"dtype": apply_to_each(_name_dtype, dataset.test_inputs)}

@@ -2,8 +2,7 @@
 
 A submitted configuration is data. It chooses options of ``conf`` and sets numbers; it names no class, place
 or variable beyond those that ``conf`` or the process' owner names. All of it is checked before any module
-is
-imported and any interpolation is resolved:
+is imported and any interpolation is resolved:
 
 * A class or function (``_target_``) must be in ``conf``, or on the owner's list of further *targets*.
 * Interpolations (``${...}``) are those of ``conf`` itself, in the same places.

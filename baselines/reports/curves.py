@@ -157,8 +157,7 @@ def draw(
 
     ``frame`` is that of :func:`baselines.results.load`, ``panels`` are its parts side by side, by title. A
     constant step size has no panel; with nothing to draw, no figure is written. Return the line that
-    explains
-    the bands, None without a figure; a figure for a paper leaves it to the caption.
+    explains the bands, None without a figure; a figure for a paper leaves it to the caption.
     """
     drawing, parts = drawing or Drawing(), panels or {"": frame}
     metrics = choose(frame, drawing.metrics, step_size=not drawing.metrics)

@@ -2,8 +2,7 @@
 
 Multiply-accumulates (MACs) are half of the flops that torch counts in convolutions and matrix products for
 one example; biases, activations, pooling and normalisation do not count. (Torch's counter treats the
-backward
-pass of a strided convolution as that of a dense one, and ignores recurrent layers.)
+backward pass of a strided convolution as that of a dense one, and ignores recurrent layers.)
 """
 
 import csv

@@ -385,8 +385,7 @@ def choose(frame: pd.DataFrame, requested: tuple[str, ...] = (), step_size: bool
 
     Each is returned once. Without a request: everything measured on the test set, accuracy and loss first;
     without a test set, the accuracy on the nodes' own test data, else the loss there. With ``step_size``,
-    also
-    the server's step size, if it has ever changed.
+    also the server's step size, if it has ever changed.
 
     Raises
     ------

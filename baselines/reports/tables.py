@@ -100,10 +100,8 @@ def summary_columns(
     """Return the columns of a summary; each metric's last and best value, a loss' best only on request.
 
     ``frame`` is that of :func:`baselines.results.load`. Without ``metrics``: everything measured on the
-    test
-    set, and the last accuracy on the nodes' own test data. ``target`` adds the rounds in which the first
-    metric
-    reaches it. For metrics in ``lower``, less is better even if their names do not say so.
+    test set, and the last accuracy on the nodes' own test data. ``target`` adds the rounds in which the
+    first metric reaches it. For metrics in ``lower``, less is better even if their names do not say so.
 
     Raises
     ------

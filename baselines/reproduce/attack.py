@@ -4,8 +4,7 @@ Section 4.7: a logistic regression learns from a model's logits which examples t
 It learns from half of equally many training and test examples, and is measured on the other half. 50 % is
 chance only if both have the same distribution: on MNIST, an untrained model already gives 52 %. The thesis
 leaves open how examples are chosen and whether logits are scaled: here they are drawn by the run's seed,
-and
-standardised. Of the attacker in figure 4.3 (b) it states only the 5,000 epochs; here these are steps of
+and standardised. Of the attacker in figure 4.3 (b) it states only the 5,000 epochs; here these are steps of
 gradient descent from zero, on all of its examples, at a rate of 0.1.
 """
 

@@ -333,9 +333,7 @@ def page_claims(paper: str) -> str:
         for claim in find_claims(paper)
     ]
     heads = [*COLUMNS, "in the text", "tables"]
-    kept = [
-        place for place in range(len(heads)) if any(row[place] for row in rows)
-    ]  # not empty
+    kept = [place for place in range(len(heads)) if any(row[place] for row in rows)]  # not empty
     return markdown_table([heads[i] for i in kept], [[row[i] for i in kept] for row in rows]).rstrip()
 
 

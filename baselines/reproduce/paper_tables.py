@@ -8,8 +8,7 @@ where : a list of {column: value or values, ..., overrides}: more overrides for 
 lookup : {file, columns: {column: key}, row: {column: value}}: overrides ``key=value`` from the row of
     ``tables/<file>.csv`` that agrees with the cell (and with ``row``) in all columns that both have
 metric, split : which rows of metrics.csv count; split is ``test`` by default; ``weight_*`` means all
-    metrics
-    that begin so, averaged
+    metrics that begin so, averaged
 reduction : from rounds to one number: ``last``, ``best``, or ``last10``, the mean of the last ten
 scale : factor from our number to the paper's (100: the paper prints per cent)
 measure : the dotted name of a function of a run's folder, where no metric is the paper's number

@@ -11,10 +11,8 @@ smoke   2                                           2                      1
 ======  ==========================================  =====================  ===============
 
 Never more than the paper's. A trial's ``changes`` are its departures from the paper's setting, by a scale
-or
-by the user's overrides; they accompany its number everywhere. Where and how a trial is run (``WHERE``) is
-not
-part of its setting.
+or by the user's overrides; they accompany its number everywhere. Where and how a trial is run (``WHERE``)
+is not part of its setting.
 """
 
 import shlex
@@ -67,11 +65,11 @@ class Trial:
 
     Parameters
     ----------
-    cell, seed : what it is a trial of
+    cell, seed : its cell and seed
     changes : overrides in which it departs from the paper's setting; empty for the paper's own
-    overrides : all that ``baselines.run`` is told, but where to write
+    overrides : all overrides of ``baselines.run``, except where to write
     rounds : how many
-    config : hash of the configuration, the same wherever it is run
+    config : hash of the configuration, the same on every machine
     folder : of the run, named by its identity
     """
 

@@ -2,8 +2,7 @@
 
 From that model w each node trains one more round, with several draws of its batches. In one coordinate,
 delta_n is the update of node n, mu_n its mean over the draws, and b the run's mask. (The thesis writes
-updates
-as w_n - w; a mask does not depend on the sign.)
+updates as w_n - w; a mask does not depend on the sign.)
 
 * Proposition 3.3.6 bounds the least ||b * grad f(w_t)||^2 over t < T by a term in 1 / T and a floor
   (``masked_gradient``: at w_T, f the mean loss over all nodes' examples). Its log10 falls by one for ten times
@@ -13,8 +12,7 @@ as w_n - w; a mask does not depend on the sign.)
   count: the proposition is symmetric.
 
 If a share p of nodes moves up, signs agree by |2 p - 1|, so p > tau is not enough. For tau = 0.4, six nodes
-up
-and four down agree by 0.2, and are masked however certain their signs are. ``mask_stability`` counts the
+up and four down agree by 0.2, and are masked however certain their signs are. ``mask_stability`` counts the
 proposition's coordinates, ``mask_stability_agreeing`` those whose expected signs agree, |2 p - 1| >= tau.
 
 Half of the draws give mu and sigma, the other half the mask. delta_n counts as Gaussian, and sigma is the
@@ -58,7 +56,7 @@ def mask_stability_agreeing(folder: Path) -> float:
 
 
 def mask_bound(folder: Path) -> float:
-    """Return proposition 3.3.7's bound for these coordinates, the mean of 1 - exp(-(min mu)^2 / sigma^2)."""
+    """Return proposition 3.3.7's bound for its coordinates: the mean of 1 - exp(-(min mu)^2 / sigma^2)."""
     return _stability(folder)[2]
 
 

@@ -5,8 +5,7 @@
 
 The file holds environment.json, config.yaml and metrics.csv of each run, and its checkpoint if the table's
 number is measured on that. A run is accepted if its configuration is that of a cell. Its versions and
-device
-may differ from this machine's: each row names its own.
+device may differ from this machine's: each row names its own.
 """
 
 import dataclasses
