@@ -8,10 +8,10 @@
     results.paired(frame, "strategy", "fedavg")
     classify = results.predictor("multirun/mine/seed=0,strategy=fedavg")
 
-The frame has a row per measurement: a column for each setting under its own name (``strategy``,
-``client.optimizer.lr``), then ``setting`` (its name in tables), ``seed``, ``run`` (the folder), ``status``
-(``finished``, ``diverged`` or another), and the columns of metrics.csv with ``node``: ``round``, ``split``,
-``model``, ``node``, ``metric``, ``value``.
+The frame has a row per measurement. Its columns are each setting under its own name (``strategy``,
+``client.optimizer.lr``), ``setting`` (its name in tables), ``seed``, ``run`` (the folder) and ``status``
+(``finished``, ``diverged`` or another). The others are those of metrics.csv, with ``node``: ``round``,
+``split``, ``model``, ``node``, ``metric``, ``value``.
 """
 
 import os
@@ -139,8 +139,8 @@ def paired(
     compared with it.
 
     Each row has the number of common ``seeds``, the ``baseline``, the ``mean`` difference of the last
-    values, its confidence interval ``low`` to ``high``, the ``p`` value of the paired t-test
-    (scipy.stats.ttest_rel), and ``p_holm``, that after Holm's correction for all rows. With one seed, or
+    values with its confidence interval ``low`` to ``high``, the ``p`` value of the paired t-test
+    (scipy.stats.ttest_rel), and ``p_holm``, after Holm's correction for all rows. With one seed, or
     equal differences, there is no interval. If a run has diverged, the mean is NaN as well; unfinished runs
     are in no pair. If several settings have that value (a sweep of a second option), each setting is paired
     with the one that agrees in the options in which these differ. Each unpaired setting, even a baseline,

@@ -9,7 +9,7 @@ from baselines.errors import UserError
 
 from .labels import classes_of
 
-HOLD_OUT = 10  # without a test set, one in so many writers, or rows, is kept for testing
+HOLD_OUT = 10  # without a test set, every tenth writer, or row, is kept for testing
 
 
 class Table(NamedTuple):

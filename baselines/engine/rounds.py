@@ -69,7 +69,7 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
 
 
 def require_clock(experiment: Experiment, has_simulated_nodes: bool) -> None:
-    """Raise ``UserError`` for an asynchronous strategy with a clock and real nodes, or neither of them."""
+    """Refuse an asynchronous strategy with real nodes and a clock, simulated ones without, or a quorum."""
     strategy, clock, quorum = experiment.prototype, experiment.clock, experiment.settings.quorum
     if not strategy.keeps_time:
         return

@@ -7,8 +7,8 @@ environment.json  overrides, seed, versions, hardware, git commit, wall time, ho
 figures/          test metrics and server step size by round
 logs/             output of a deployment's processes
 per_class.csv, confusion.csv: with ``evaluation.per_class``
-model.safetensors with ``save``: the trained model
-checkpoint/       with ``checkpoint_every``: what ``resume=true`` continues from
+model.safetensors with ``save``: the trained model; of several, a folder models/ checkpoint/       with
+``checkpoint_every``: what ``resume=true`` continues from
 """
 
 import contextlib

@@ -66,8 +66,9 @@ def describe(experiment: Experiment) -> dict[str, Any]:
     """Describe an experiment's model, without its weights, as plain values.
 
     ``identity`` is the run's; ``network`` has the model's configuration, ``input_shape`` and
-    ``num_classes``; ``task`` is the name of the task's class; ``inputs`` has the ``dtype`` of raw inputs,
-    and ``normalize``: raw inputs become (x / scale - mean) / std, and stay as they are where it is null.
+        ``num_classes``; ``task`` is the name of the task's class. ``inputs`` has the ``dtype`` of raw
+    inputs,
+        and ``normalize``: raw inputs become (x / scale - mean) / std, or stay unchanged if it is null.
     Where the data set has another transform, ``normalize`` is missing. ``texts`` is the encoder of texts,
     ``schema`` the sites' schema, where there is one.
     """

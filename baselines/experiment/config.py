@@ -306,7 +306,7 @@ def take(overrides: str, text: str) -> None:
 
 
 def text(overrides: str) -> str:
-    """Return a configuration for :func:`take`; environment variables are resolved there."""
+    """Return a configuration for :func:`take`; the other process resolves environment variables."""
     return OmegaConf.to_yaml(load(overrides), resolve=False)
 
 

@@ -78,7 +78,7 @@ class ExperimentSpec:
         return list(config.build(self.cfg.get("logger") or {}).values())
 
     def identity(self, rounds: int | None = None, like: object = None) -> str:
-        """Return the run's identity; with ``rounds``, that of a run of so many rounds.
+        """Return the run's identity; with ``rounds``, that of a run of this length.
 
         ``like`` as in :func:`~baselines.experiment.identity.identity`.
         """
@@ -396,7 +396,7 @@ class Experiment(ExperimentSpec):
     def site(self, name: str, path: str, prepared: Path | None = None) -> Node:
         """Return the node of a site with data of its own, built when it is first asked for.
 
-        ``prepared`` is the folder for prepared data, in place of the configured one.
+        ``prepared`` is the folder for prepared data, instead of the configured one.
 
         Raises
         ------

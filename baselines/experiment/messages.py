@@ -67,7 +67,7 @@ def option_of(value: str, name: str) -> str | None:
     """Return ``group=value`` for the groups that have an option of this name; empty or None for none.
 
     The group that ``name`` belongs to wins (``client.optimizer`` over ``server_optimizer``). Older names of
-    options do not count. None also stands for more groups than ``MOST_HINTS``.
+        options do not count. It is also None for more groups than ``MOST_HINTS``.
     """
     if not value.isidentifier() or value in SHARED:
         return None

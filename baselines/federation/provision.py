@@ -38,7 +38,7 @@ state: state # the folder of the audit log, the budgets and the prepared data
 
 
 def provision(file: Path) -> None:
-    """Make certificates, keys and start commands; print what was made. Keys and site files are kept.
+    """Make certificates, keys and start commands; print what was made; keep existing keys.
 
     Raises
     ------

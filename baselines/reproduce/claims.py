@@ -211,7 +211,7 @@ class Headline:
     claim : with all of its pairs
     pairs : number of pairs in the mean: those run with two seeds or more
     paper, ours : the mean gains, in percentage points; None if not all of these pairs have one
-    interval : of ours, over the seeds that all of these pairs share
+    interval : of our mean gain, over the seeds that all of these pairs share
     seeds : how many these are
     ratio : for losses instead of gains, the smallest factor between worse and better
     is_smaller : whether ours was run in a smaller setting than the paper's

@@ -26,7 +26,7 @@ class Comparison:
     keys : the keys that both cells share
     paper : how much better the better one is in the paper; None if a number is missing
     ours : the same for our runs; None if one has not been run
-    interval : of ours, with 95 % confidence; None with one seed, or without spread
+    interval : of our difference, with 95 % confidence; None with one seed, or without spread
     departs : whether ours were run in another setting than the paper's
     seeds : how many seeds both have; 0 if one has not been run
     seeded : whether the seed decides anything

@@ -54,8 +54,7 @@ def _log_loss(folder: Path) -> np.ndarray:
 
 
 # For how long do other nodes count? The Weight Erosion report chooses p_d by this (section IV.C).
-#
-# A weight that has reached zero stays there; once all others have, the requester learns only from its own data.
+# A weight of zero stays zero; once all others are, the requester learns only from its own data.
 
 
 def rounds_with_others(folder: Path) -> int:
@@ -73,8 +72,8 @@ def rounds_with_others(folder: Path) -> int:
     return int((nodes_that_count > 1).sum())
 
 
-# Numbers of a curve besides its last value. Each takes a table's curve by round, thinned as it is there, in
-# the table's unit.
+# Numbers of a curve besides its last value. Each takes a table's curve by round, thinned as in the table, and
+# in its unit.
 
 
 INITIAL = 10  # rounds

@@ -198,7 +198,8 @@ class Ray:
 
     @classmethod
     def begin(cls, nodes: int, settings: Mapping[str, Any]) -> AbstractContextManager[object]:
-        """Start Ray in the background on this machine, with workers for so many nodes, within the context.
+        """Start Ray in the background on this machine, with workers for ``nodes`` nodes, within the
+        context.
 
         :meth:`run` uses it once the caller has imported and checked the experiment. ``settings`` are still
         unchecked: with wrong ones, nothing is started.

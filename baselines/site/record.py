@@ -2,7 +2,7 @@
 
 It is in the site's own folder (``state`` in its file), readable only by its user:
 
-budget.json   beginning, rounds, evaluations and questions of each run; the number of rounds with each noise
+budget.json   begin, rounds, evaluations and questions of each run; the number of rounds with each noise
               multiplier
 audit.jsonl   one line per message; after ten megabytes it becomes audit.jsonl.1, up to .9
 prepared/     prepared data of current runs, a folder for each
@@ -62,7 +62,7 @@ class SiteRecord:
                 self._count(run, "evaluations")
             elif message_type == protocol.QUESTION:
                 self._count(run, "questions")
-            else:  # a query is told at once if the first round would exceed the budget
+            else:  # a query fails at once if the first round would exceed the budget
                 self._spend(dict(budget["spent"]), config)
 
     def epsilon(self) -> float:
