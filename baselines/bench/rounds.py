@@ -166,9 +166,7 @@ class Growth(Workload):
         rounds = [cost.round for cost in own]
         row = Row(self.name, subject, "round", "s", Spread.of(rounds))
         if before is not None:
-            growth = self._num_sampled(population) / self._num_sampled(
-                before
-            )  # linear in the sampled nodes
+            growth = self._num_sampled(population) / self._num_sampled(before)  # linear in what is sampled
             quotient, goal = ratio(rounds, [c.round for c in costs[str(before)]]), max(growth, INDEPENDENT)
             row = Row(self.name, subject, "round", "s", row.value, self._subject(before), quotient, goal)
         start, memory = Spread.of([cost.start for cost in own]), Spread.of([cost.peak for cost in own])

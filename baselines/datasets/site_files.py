@@ -335,9 +335,7 @@ def _text(path: Path) -> tuple[list[str], Any]:
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "error", pd.errors.ParserWarning
-            )  # it would drop fields without a heading
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # it would drop what has no heading
             table = pd.read_csv(path, index_col=False, low_memory=False, **form)
     except pd.errors.ParserWarning as error:
         line = f"{path} has rows with more fields than its heading: give each column a name"

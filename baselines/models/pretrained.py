@@ -65,9 +65,7 @@ def lora(
         )
     if weights is not None:
         load_weights(model, weights, saved)
-    kept = [
-        layer for name, layer in layers.items() if _is_in(name, saved)
-    ]  # peft would match any name with that end
+    kept = [layer for name, layer in layers.items() if _is_in(name, saved)]  # peft takes any name's end
     linear = [name for name, layer in layers.items() if isinstance(layer, nn.Linear)]
     targets = target_modules or [name for name in linear if not _is_in(name, saved)]
     if not targets:

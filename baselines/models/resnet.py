@@ -32,7 +32,5 @@ class ResNet18(ResNet):
         norm = nn.BatchNorm2d if groups is None else partial(nn.GroupNorm, groups)
         super().__init__(BasicBlock, [2, 2, 2, 2], num_classes, norm_layer=norm)
         self.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
-        nn.init.kaiming_normal_(
-            self.conv1.weight, mode="fan_out", nonlinearity="relu"
-        )  # like the other convolutions
+        nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")  # as the others
         self.maxpool = nn.Identity()

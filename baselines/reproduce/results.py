@@ -92,9 +92,7 @@ def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path
     target = folder / f"{table.name}.csv"
     fresh = [*_of_curves(table, folder), *(_row(table, trial, scale) for trial in done)]
     same = [*table.keys, "seed", "changes"]
-    latest = {
-        tuple(str(row[key]) for key in same): row for row in fresh
-    }  # a run's row wins over its curve's
+    latest = {tuple(str(row[key]) for key in same): row for row in fresh}  # a run before its thinned curve
     rows = _merged(table, read(target), [*latest.values()], [])
     _write(rows, target)
     if table.curves is None and not any(cell.paper_mean is not None for cell in table.cells()):
