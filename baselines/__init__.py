@@ -7,26 +7,26 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-# No telemetry about a run unless the user says so; both are read when flwr and ray are imported.
+# No telemetry unless the user opts in; both are read when flwr and ray are imported.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-# Torch reads this when it is loaded: tensors of 2 MB and more lie in huge pages where Linux offers them. A
-# server step on a ResNet is two to three times as fast, as fresh memory comes in 512 times fewer pieces.
+# Torch reads this at import: tensors of 2 MB and more use huge pages where Linux has them. A server step on a
+# ResNet is two to three times as fast, as fresh memory comes in 512 times fewer pieces.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
-# Python looks through all objects for garbage when a program ends, and torch alone makes half a million of them: a
-# second for each of a deployment's many programs. Frozen, they go with the process.
+# At exit Python searches all objects for garbage, half a million from torch alone: a second for each of a
+# deployment's many programs. Frozen objects are skipped.
 atexit.register(gc.freeze)
 
 
 def _require_own_packages() -> None:
-    """Refuse another package that the path has in place of one of ours, as in a user's own folder.
+    """Refuse another package with the name of one of this project's, as in a user's own folder.
 
     Raises
     ------
     ImportError : in one line that names the folder
-    SystemExit : with status 2 after that line, where a command is called (python -m baselines.run)
+    SystemExit : with status 2 after that line, for a command (python -m baselines.run)
     """
     root = Path(__file__).resolve().parents[1]
     for name in ("strategies", "clients"):
@@ -36,7 +36,7 @@ def _require_own_packages() -> None:
             continue
         where = folders[0] if folders else (spec.origin if spec else f"nothing in {root}")
         line = f"{where} is found in place of Florilegium's own {name}: rename it, or leave its folder"
-        if sys.argv[:1] == ["-m"]:  # Python looks for the module of a command
+        if sys.argv[:1] == ["-m"]:  # Python is looking for a command's module
             print(f"error: {line}", file=sys.stderr)
             raise SystemExit(2)
         raise ImportError(line)

@@ -61,7 +61,7 @@ complete -o nospace -o default -F _florilegium_python python python3"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Hand the command line to the command that it begins with; return its exit status."""
+    """Run the command that the command line begins with; return its exit status."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name in ("", "-h", "--help"):
         width = max(map(len, COMMANDS))

@@ -1,12 +1,12 @@
-"""Runs from Python, in a script or a notebook, with objects in place of YAML files.
+"""Runs from Python, in a script or a notebook, with objects instead of YAML files.
 
     from baselines.api import run
     from strategies import FedCM
 
     frame = run("dataset=digits rounds=20", strategy=FedCM(alpha=0.1), seeds=[0, 1, 2])
 
-An object is written out as an option in the results' folder (:mod:`.experiment.objects`), and from there on
-the run is one like any other.
+An object is written as an option into the results' folder (:mod:`.experiment.objects`); the run is then
+like any other.
 """
 
 import os
@@ -24,7 +24,7 @@ from .experiment import objects
 from .experiment.overrides import quoted
 from .run import run_experiment
 
-BESIDE = ("resume", "debug", "hydra.searchpath")  # what has no place in a folder's name
+BESIDE = ("resume", "debug", "hydra.searchpath")  # not part of a folder's name
 
 
 def run(
@@ -40,19 +40,20 @@ def run(
     ----------
     overrides : settings as on the command line, ``"dataset=digits client.optimizer.lr=0.1"``
     seeds : a run each
-    folder : where the runs' folders go, one for each setting and seed; a run that is finished there is not
-        trained again, one that was interrupted goes on from its checkpoint. Another number of rounds is
-        another setting, in a folder of its own. None: a new folder, ``outputs/DATE/TIME``
+    folder : the folder of the runs' folders, one for each setting and seed; a finished run is not trained
+        again, an interrupted one resumes from its checkpoint. Another number of rounds is another setting,
+        with its own folder. None: a new folder, ``outputs/DATE/TIME``
     choices : settings by name: a plain value (``rounds=20``), or for a group of options an object
         (``strategy=FedCM(alpha=0.1)``, ``mask=AgreementMask(tau=0.4)``), a class, a function or a
         ``functools.partial`` of one (``model=partial(Net, hidden=32)``, which each node calls for itself), or a
-        list of them (``corrections=[Moon, partial(FedSAM, rho=0.1)]``). What a strategy object leaves at FedAvg's
-        value follows the settings, as ``mask=agreement`` beside ``strategy=FedCM()``
+        list of them (``corrections=[Moon, partial(FedSAM, rho=0.1)]``). Fields that a strategy object
+        leaves at
+                FedAvg's defaults follow the settings, as ``mask=agreement`` beside ``strategy=FedCM()``
 
     Raises
     ------
-    UserError : for settings that are not valid, and for an object that cannot be written as an option
-    RunFailed : when a run did; :func:`baselines.results.load` has those before it
+    UserError : for invalid settings, and for an object that cannot be written as an option
+    RunFailed : when a run failed; :func:`baselines.results.load` returns those before it
     """
     given = shlex.split(overrides)
     given += [
@@ -87,7 +88,7 @@ def run(
 
 
 def add_search_path(overrides: list[str], folder: Path) -> list[str]:
-    """Return overrides whose one search path has this folder, too."""
+    """Return the overrides with this folder added to the search path."""
     paths, others = [quoted(f"file://{folder}")], []
     for override in overrides:
         key, _, value = override.partition("=")

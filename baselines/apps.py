@@ -1,7 +1,7 @@
 """The ServerApp and the ClientApp, the same for every runtime.
 
-Flower's run configuration carries ``overrides``, the experiment as one shell-quoted string, ``output``,
-the folder that the ServerApp writes into, and ``commit``, that of the code, which a bundle does not know.
+Flower's run configuration carries ``overrides``, the experiment as one shell-quoted string, ``output``, the
+ServerApp's output folder, and ``commit``, that of the code, which a bundle does not contain.
 """
 
 import os
@@ -37,13 +37,13 @@ from .grids.base import SuiteGrid
 from .grids.superlink import PollingGrid
 from .site.guard import Guard
 
-REFUSED = "the experiment is refused:"  # and why, in the log of a deployment
+REFUSED = "the experiment is refused:"  # followed by the reason, in the log of a deployment
 EXPLAINED = (
     UserError,
     TooManyFailedRounds,
     RunDiverged,
     OSError,
-)  # in one line; the last: a full disk, no node
+)  # errors reported in one line; OSError: a full disk
 
 server_app = ServerApp()
 
@@ -57,14 +57,14 @@ def main(grid: Grid, context: Context) -> None:
         output = str(context.run_config.get("output") or "")
         if isinstance(grid, SuiteGrid) or closed.is_open():
             _run(overrides, grid, context, Path(output or f"outputs/{context.run_id}"))
-        else:  # somebody has submitted it
+        else:  # a submitted run
             closed.check(overrides, closed.own_targets())
             folder = resolve_output(output, context.run_id).relative_to(outputs_folder())
             os.umask(0o077)
             with in_outputs():
                 _run(overrides, grid, context, folder)
     except EXPLAINED:
-        if not isinstance(grid, SuiteGrid):  # Flower writes down what its ServerApp raises
+        if not isinstance(grid, SuiteGrid):  # Flower logs what its ServerApp raises
             getLogger("flwr").addFilter(_one_line)
         raise
 
@@ -78,7 +78,7 @@ def _run(overrides: str, grid: Grid, context: Context, folder: Path) -> None:
 
 
 def _one_line(record: LogRecord) -> bool:
-    """Leave an error's traceback out of Flower's log where the error says all itself."""
+    """Remove the traceback from Flower's log if the error explains itself."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, EXPLAINED):
         line = f"{REFUSED} {error}" if isinstance(error, UserError) else f"{error}"
@@ -87,11 +87,11 @@ def _one_line(record: LogRecord) -> bool:
 
 
 def _grid_of(experiment: Experiment, grid: Grid, commit: str) -> SuiteGrid:
-    """Return a runtime's own grid as it is, and Flower's with what a deployment waits for.
+    """Return a runtime's own grid unchanged; wrap Flower's in a polling grid with quorum and deadline.
 
     Raises
     ------
-    UserError : for a quorum where all nodes are simulated
+    UserError : for a quorum with simulated nodes
     """
     settings = experiment.settings
     if not isinstance(grid, SuiteGrid):
@@ -104,9 +104,9 @@ def _grid_of(experiment: Experiment, grid: Grid, commit: str) -> SuiteGrid:
 
 
 def play(experiment: Experiment, grid: SuiteGrid, output: Path) -> None:
-    """Run all rounds on ``grid``, and draw what was measured, however they end."""
+    """Run all rounds on ``grid``, and draw the metrics, even after a failure."""
     folder = RunFolder(output, experiment)
-    folder.make()  # first: to look for a run in one that is out of reach raises, too
+    folder.make()  # first, as an unusable folder must raise a clear error
     try:
         run_rounds(experiment, grid, folder)
     finally:
@@ -115,12 +115,12 @@ def play(experiment: Experiment, grid: SuiteGrid, output: Path) -> None:
 
 
 def _draw(folder: Path) -> None:
-    """Draw the metrics; a figure that cannot be written does not make a failure of the run."""
-    from .reports import curves  # pandas and matplotlib take a second; a node never draws
+    """Draw the metrics; a figure that cannot be written does not fail the run."""
+    from .reports import curves  # pandas and matplotlib take a second, and nodes never draw
 
     try:
         curves.draw_run(folder)
-    except (OSError, ValueError) as error:  # the latter: pandas', of a file that could not be begun
+    except (OSError, ValueError) as error:  # ValueError: pandas', for an empty file
         getLogger("flwr").warning("no figure: %s", error)
 
 
@@ -139,18 +139,18 @@ def client_app_in(experiment: Experiment) -> ClientApp:
 
 
 def together_of(overrides: str) -> BatchedTrainer:
-    """Return what trains the nodes of one experiment batched."""
+    """Return the trainer of batched nodes for one experiment."""
     return BatchedTrainer(partial(node_of, overrides))
 
 
 def node_of(overrides: str, message: Message, context: Context) -> Node:
-    """Build the node that a message is for; refuse work for other code than the server's."""
+    """Build a message's node; refuse a server that runs other code."""
     require_same_code(message)
     return _node_in(experiments.load(overrides), context, str(context.node_config.get(protocol.DATA, "")))
 
 
 def require_same_code(message: Message) -> None:
-    """Refuse a message of a server that runs other code."""
+    """Refuse a message from a server that runs other code."""
     server_hash = str(
         get_record(ConfigRecord, message.content, protocol.CONFIG).get(protocol.SOURCE_HASH, "")
     )
@@ -166,14 +166,14 @@ class OtherCode(RuntimeError):
 
     @property
     def public(self) -> str:
-        """What leaves the node."""
+        """The message that leaves the node."""
         return f"code: this node's ({source_hash()}) is not the server's: install the same version on both"
 
 
 def _node_in(
     experiment: Experiment, context: Context, data: str, prepared: Callable[[], Path] | None = None
 ) -> Node:
-    """Return the node of a partition, or of a site with ``data`` of its own."""
+    """Return the node of a partition, or of a site with its own ``data``."""
     torch.set_num_threads(experiment.settings.threads)
     use_deterministic(experiment.deterministic)
     own = context.node_config
@@ -186,7 +186,7 @@ guard = Guard()
 
 
 def deployed_node_of(message: Message, context: Context) -> Node:
-    """Build a deployed node, where its owner lets the experiment take place."""
+    """Build a deployed node, if its owner admits the experiment."""
     if closed.is_open():
         return node_of(str(context.run_config["overrides"]), message, context)
     require_same_code(message)

@@ -1,6 +1,6 @@
-"""Refuse a command that is called by its file, as ``python baselines/compare.py``: its imports would fail.
+"""Refuse a command called by its file, as in ``python baselines/compare.py``: its imports would fail.
 
-Such a program imports this module before anything else, under its bare name.
+Commands import this module first, under its bare name, if called by file.
 """
 
 import sys

@@ -17,7 +17,7 @@ from .reports import BANDS, WIDTHS, X_AXES
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the tables, draw the figure; return the exit status."""
+    """Print the tables and draw the figure; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         from .reports.comparison import compare  # pandas and matplotlib take a second

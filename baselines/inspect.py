@@ -8,7 +8,7 @@ each label each node holds, as a table and as a figure; a model shows its layers
 either, both are shown. Exit status: 0, or 2 after a user's mistake.
 """
 
-if not __package__:  # called by its file, or as python baselines/run.py: in place of Python's own
+if not __package__:  # called by its file, or instead of Python's own inspect by python baselines/run.py
     import by_file  # type: ignore[import-not-found]  # noqa: F401
 
 import argparse
@@ -20,7 +20,7 @@ from .experiment.overrides import add_config_dir, with_config_dir
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Show what the overrides name; return the exit status."""
+    """Show the partition or model; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m baselines.inspect",
         description=__doc__,

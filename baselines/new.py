@@ -11,7 +11,7 @@ in plain PyTorch that gives the same model. Change all three together. Exit stat
 mistake.
 """
 
-if not __package__:  # called by its file, or as python baselines/run.py: in the place of Python's own
+if not __package__:  # called by its file
     import by_file  # type: ignore[import-not-found]  # noqa: F401
 
 import argparse
@@ -387,7 +387,7 @@ KINDS = {
         "step": "mean",
     },
 }
-TEXTS = ("code", "option", "test")  # of a kind: what becomes a file
+TEXTS = ("code", "option", "test")  # the files of a kind
 
 
 def create(name: str, kind: str, folder: Path) -> list[Path]:
@@ -395,7 +395,7 @@ def create(name: str, kind: str, folder: Path) -> list[Path]:
 
     Raises
     ------
-    UserError : for a name that no class can have, and where a file is there already
+    UserError : for an invalid or taken name, and if a file exists already
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name == name.lower():
         raise UserError(f"{name!r} is not a class name: expected a word such as FedMine")
@@ -441,7 +441,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Begin the method that the command line names; return the exit status."""
+    """Write the files of the named method; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         files = create(options.name, options.kind, options.folder)

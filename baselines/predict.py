@@ -35,7 +35,7 @@ from .errors import UserError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Predict and export as the command line asks; return the exit status."""
+    """Predict and export as requested; return the exit status."""
     options = _parser().parse_intermixed_args(arguments)
     try:
         _check(options)
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse a command line that asks for nothing, or would write over the data."""
+    """Refuse a command line without a task, or one that would overwrite the data."""
     data, output = options.data, options.output
     if data is None and options.export is None:
         raise UserError("nothing to do: give a file or folder to classify, or --export model.onnx")
@@ -87,11 +87,11 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _predict(predictor: Predictor, data: Path, output: Path | None) -> None:
-    """Write the predictions, where ``output`` is, and print how well they agree with the labels."""
+    """Write the predictions to ``output``, if given, and print how well they agree with the labels."""
     rows = predictor.read(data)
     if output is None and not rows.labels:
         raise UserError(f"{data} has no labels to measure with: give --output, where to write")
-    torch.set_num_threads(predictor.model.experiment.threads)  # as the run: for equal bits
+    torch.set_num_threads(predictor.model.experiment.threads)  # as in the run, for identical results
     inputs = predictor.raw(rows.inputs)
     labelled = [k for k, label in enumerate(rows.labels) if label]
     is_partial = 0 < len(labelled) < len(inputs)
@@ -116,7 +116,7 @@ def _predict(predictor: Predictor, data: Path, output: Path | None) -> None:
 
 
 def _table(classes: Sequence[str], rows: SiteFile, prediction: Prediction) -> str:
-    """Return the CSV file of predictions."""
+    """Return the predictions as CSV text."""
     names: Sequence[object] = rows.files or range(1, len(prediction.classes) + 1)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

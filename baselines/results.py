@@ -1,4 +1,4 @@
-"""results: finished runs as one tidy table, and what people ask of it.
+"""results: runs as one tidy table, and common queries on it.
 
     from baselines import results
 
@@ -8,10 +8,10 @@
     results.paired(frame, "strategy", "fedavg")
     classify = results.predictor("multirun/mine/seed=0,strategy=fedavg")
 
-The frame has a row per measurement: a column for each setting under its own name (``strategy``,
-``client.optimizer.lr``), then ``setting`` (what the setting is called in tables), ``seed``, ``run`` (the
-folder), ``status`` (how it ended: ``finished``, ``diverged`` or another), and what metrics.csv has:
-``round``, ``split``, ``model``, ``node``, ``metric``, ``value``.
+The frame has a row per measurement. Its columns are each setting under its own name (``strategy``,
+``client.optimizer.lr``), ``setting`` (its name in tables), ``seed``, ``run`` (the folder) and ``status``
+(``finished``, ``diverged`` or another). The others are those of metrics.csv, with ``node``: ``round``,
+``split``, ``model``, ``node``, ``metric``, ``value``.
 """
 
 import os
@@ -36,11 +36,11 @@ RUN = ["setting", "seed"]
 def load(*folders: str | os.PathLike[str]) -> pd.DataFrame:
     """Return all measurements of the runs at or below ``folders``, tidy.
 
-    ``node`` is the partition whose model or measurement a row is of; empty where it is all nodes'. Runs
-    that cannot be read are left out, as are those of older versions that hide a divergence; one that did
-    not finish counts up to its last round. Of several runs with the same setting and seed, the last started
-    counts, of those that finished if any has. Each of these is a ``UserWarning``, and so are runs that have
-    diverged, and versions of packages that differ within a setting.
+    ``node`` is the partition that a row is about; missing if it is about all nodes. Unreadable runs are
+    left out, as are those of older versions that hide a divergence; unfinished ones count up to their last
+    round. Of several runs with the same setting and seed, the last started counts, finished ones first.
+    Each of these is a ``UserWarning``, and so are diverged runs, and package versions that differ within a
+    setting.
 
     Raises
     ------
@@ -65,11 +65,11 @@ def has(frame: pd.DataFrame, metric: str, split: str = "test") -> bool:
 def by_round(frame: pd.DataFrame, metric: str = "accuracy", split: str = "test") -> pd.DataFrame:
     """Return a metric of each run by round: the settings, ``setting``, ``seed``, ``round``, ``value``.
 
-    Where there are several models, it is the mean over the nodes, each with its own.
+    With several models, it is the mean over the nodes, each with its own.
 
     Raises
     ------
-    UserError : for a metric that no run has measured there
+    UserError : for a metric that no run has measured on this split
     """
     if not has(frame, metric, split):
         known = ", ".join(sorted(frame[frame.split == split].metric.unique())) or "nothing"
@@ -77,7 +77,7 @@ def by_round(frame: pd.DataFrame, metric: str = "accuracy", split: str = "test")
     chosen = frame[(frame.split == split) & (frame.metric == metric)]
     of_a_node = node_of(chosen.model).notna()
     has_mean = (~of_a_node).groupby([chosen[key] for key in (*RUN, "round")]).transform("any")
-    chosen = chosen[~(of_a_node & has_mean)]  # what each node measured, beside the mean of it
+    chosen = chosen[~(of_a_node & has_mean)]  # drop single nodes where their mean is known
     values = over_nodes(chosen, [*RUN, "round"]).rename("value").reset_index()
     labels = frame[[*settings(frame), *RUN]].drop_duplicates(RUN)
     return labels.merge(values, on=RUN)
@@ -91,7 +91,7 @@ def last(frame: pd.DataFrame, metric: str = "accuracy", split: str = "test") -> 
 def best(
     frame: pd.DataFrame, metric: str = "accuracy", split: str = "test", lower: bool | None = None
 ) -> pd.DataFrame:
-    """Return a row for each run: its best round, NaN where none has a number.
+    """Return a row for each run: its best round, NaN if none has a number.
 
     ``lower`` as in :func:`rounds_to`.
     """
@@ -107,14 +107,14 @@ def rounds_to(
     split: str = "test",
     lower: bool | None = None,
 ) -> pd.DataFrame:
-    """Return a row for each run; ``value`` is the first round that reaches ``target``, NaN where none does.
+    """Return a row for each run; ``value`` is the first round that reaches ``target``, NaN if none does.
 
-    ``lower`` says whether less is better; None: as the metric's name tells (loss, error, mae, mse,
-    nll, entropy, perplexity). A run that is evaluated every k rounds reaches a target in one of these.
+    ``lower`` says whether less is better; None: by the metric's name (loss, error, mae, mse, nll, entropy,
+    perplexity, variance, bytes or seconds). Only evaluated rounds count.
 
     Raises
     ------
-    ValueError : for a target that is no number
+    ValueError : for a target that is not a number
     """
     if not isinstance(target, Real):
         raise ValueError(f"target={target!r}: expected a number, as of {split}/{metric}")
@@ -135,16 +135,16 @@ def paired(
 ) -> pd.DataFrame:
     """Return how each setting differs from the one whose ``setting`` is ``baseline``, seed by seed.
 
-    With ``setting="setting"`` the baseline is one line of a table, by its label, and all others are
-    compared with it, whatever they differ in.
+    With ``setting="setting"``, the baseline is one line of a table, given by its label, and all others are
+    compared with it.
 
-    A row for each: ``seeds`` that both have, the ``baseline`` it was paired with, the ``mean`` difference
-    of the last values, its confidence interval ``low`` to ``high``, the ``p`` value of the paired t-test
-    (scipy.stats.ttest_rel), and ``p_holm``, which is p after Holm's correction for all rows. With one seed,
-    or the same difference in all, there is no interval. Where a run has diverged, the mean is NaN, too; one
-    that has not finished is in no pair. Where several settings have that value (a sweep of a second
-    option), each is paired with the one that agrees with it in what tells those apart. A setting that is in
-    no pair is a ``UserWarning``, a baseline included.
+    Each row has the number of common ``seeds``, the ``baseline``, the ``mean`` difference of the last
+    values with its confidence interval ``low`` to ``high``, the ``p`` value of the paired t-test
+    (scipy.stats.ttest_rel), and ``p_holm``, after Holm's correction for all rows. With one seed, or
+    equal differences, there is no interval. If a run has diverged, the mean is NaN as well; unfinished runs
+    are in no pair. If several settings have that value (a sweep of a second option), each setting is paired
+    with the one that agrees in the options in which these differ. Each unpaired setting, even a baseline,
+    is a ``UserWarning``.
 
     Raises
     ------
@@ -172,8 +172,8 @@ def paired(
 def model(run: str | os.PathLike[str], name: str | None = None) -> nn.Module:
     """Return the trained network of a run with ``save=last``, ``save=best`` or ``checkpoint_every``.
 
-    It is the bare network: it takes normalised inputs and returns logits. For raw rows, as a site has them,
-    see :func:`predictor`. ``name`` chooses among several models, as metrics.csv names them.
+    It is the bare network: it takes normalised inputs and returns logits. For a site's raw rows, see
+    :func:`predictor`. ``name`` chooses among several models, by the names in metrics.csv.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def model(run: str | os.PathLike[str], name: str | None = None) -> nn.Module:
 
 
 def predictor(run: str | os.PathLike[str], name: str | None = None) -> Predictor:
-    """Return the trained model of a run with its preprocessing: call it with raw rows, as a site has them.
+    """Return the trained model of a run with its preprocessing: call it with a site's raw rows.
 
         classify = results.predictor("outputs/first")
         classify(pandas.read_csv("new.csv")).classes
@@ -194,7 +194,7 @@ def predictor(run: str | os.PathLike[str], name: str | None = None) -> Predictor
 
     Raises
     ------
-    UserError : when the run kept no model, or another number of them, or is not for classification
+    UserError : when the run kept no model, or several and ``name`` is missing, or is not for classification
     """
     return predictor_of(Path(run), name)
 

@@ -49,7 +49,7 @@ from .experiment.messages import describe_mistake, describe_unreadable
 from .experiment.overrides import carried, keyed, overrides_last, quoted
 
 YAML_WORDS = {"=None": "=null", "=True": "=true", "=False": "=false"}
-logger = logging.getLogger("baselines")  # for the job's log alone: lines for the console are printed
+logger = logging.getLogger("baselines")  # only for the job's log; lines for the console are printed
 logger.addHandler(logging.NullHandler())
 OTHER_FOLDER = "set hydra.run.dir, or for a sweep hydra.sweep.dir and .subdir"
 NO_SITES = (
@@ -60,24 +60,24 @@ NO_SITES = (
 
 @hydra.main(config_path=str(places.CONF), config_name="config", version_base="1.3")
 def _job(cfg: DictConfig) -> float | None:
-    """Run one job of Hydra's; return its objective, for a sweeper that looks for the best.
+    """Run one of Hydra's jobs; return its objective, for a sweeper that optimises it.
 
     Raises
     ------
-    JobFailed : in a sweep, when it did and has said why; the other jobs go on
-    SystemExit : the same when it is the only one
+    JobFailed : in a sweep, when it failed and its error is printed; the other jobs continue
+    SystemExit : the same for a single job
     """
     with _without_collection():
         nodes = _begun(cfg)
-        from .experiment import preflight  # noqa: F401 - and with it torch
+        from .experiment import preflight  # noqa: F401 - imports torch
     with nodes:
         return _done(cfg, HydraConfig.get())
 
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Import without looking for garbage, and never look among what was imported: 0.6 s at start and end."""
-    if "torch" in sys.modules:  # called by a program, whose garbage is not ours to keep
+    """Import without garbage collection, and exclude imports from it: saves 0.6 s at start and end."""
+    if "torch" in sys.modules:  # called by another program, whose garbage must be collected
         yield
         return
     gc.disable()
@@ -89,9 +89,9 @@ def _without_collection() -> Iterator[None]:
 
 
 def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
-    """Let the runtime start what it can, while this process imports torch and checks the experiment.
+    """Let the runtime start in the background, while this process imports torch and checks the experiment.
 
-    Not where the run may be finished. What is wrong with the configuration is found by the checks.
+    It does not with ``resume=true``, as the run may be finished. Later checks report a wrong configuration.
     """
     with suppress(Exception):
         runtime: Any = OmegaConf.to_container(cfg.runtime, resolve=True)
@@ -119,12 +119,12 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
         value = objective(folder, cfg.objective, best)
         if value is None and is_search(settings):
             raise UserError(f"objective={cfg.objective} was not measured: see {folder}/metrics.csv")
-        if value is not None and math.isnan(value) and is_search(settings):  # it would end the search
+        if value is not None and math.isnan(value) and is_search(settings):  # nan would end the search
             raise RunFailed(f"objective={cfg.objective} is nan: the run has diverged, and counts as failed")
         return value
     except KeyboardInterrupt as signal:
         raise KeyboardInterrupt(f"interrupted{_named(signal)}; {_remedy(cfg, settings)}") from None
-    except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
+    except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # OSError: a full disk, say
         if _debugs(cfg):
             traceback.print_exc()
         _say_error(error)
@@ -140,12 +140,12 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
 
 
 def _named(signal: KeyboardInterrupt) -> str:
-    """Return which signal it was, in brackets; nothing where Python does not say."""
+    """Return the signal's name in brackets; empty if Python does not give it."""
     return f" ({signal})" if str(signal) else ""
 
 
 def _remedy(cfg: DictConfig, settings: HydraConf) -> str:
-    """Return how a run that is interrupted goes on."""
+    """Return how to continue an interrupted run."""
     command = "the same command" if cfg.resume else "the same command with resume=true"
     if settings.mode == RunMode.RUN and not cfg.checkpoint_every:
         return f"{command} starts from round 1 (checkpoint_every=10 would let it go on)"
@@ -188,7 +188,7 @@ def run_experiment(overrides: str, folder: Path) -> None:
 
 
 def _say_error(error: Exception) -> None:
-    """Print a line in the words of the command line, where Python's None is null."""
+    """Print an error as the command line spells values, with null for Python's None."""
     line = re.sub(r"=(None|True|False)(?=[\s:;]|$)", lambda value: YAML_WORDS[value[0]], str(error))
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     console.print(f"{run_prefix()}error: {line}")
@@ -196,7 +196,7 @@ def _say_error(error: Exception) -> None:
 
 
 def _searchpath(settings: HydraConf) -> list[str]:
-    """Return the folders that ``--config-dir`` or ``hydra.searchpath`` added, for other processes."""
+    """Return an override with the folders of ``--config-dir`` or ``hydra.searchpath``, for other processes."""
     paths = []
     for source in settings.runtime.config_sources:
         if source.provider.endswith("command-line"):
@@ -206,23 +206,23 @@ def _searchpath(settings: HydraConf) -> list[str]:
 
 
 def _debugs(cfg: DictConfig) -> bool:
-    """Say whether tracebacks are asked for; a word, or what names nothing, is a mistake like any other."""
+    """Say whether tracebacks are requested; invalid values of ``debug`` are reported elsewhere."""
     with suppress(OmegaConfBaseException):
         return cfg.debug is True
     return False
 
 
 def _explain(error: Exception) -> Exception:
-    """Return what to say of an error of Hydra's, or of logging's in a folder that takes no file."""
+    """Return a one-line error for one of Hydra, or of logging in a folder that is not writable."""
     if isinstance(error.__cause__, OSError):
         return UserError(f"{error.__cause__}: {OTHER_FOLDER}")
     return describe_mistake(error, sys.argv[1:])
 
 
 def main() -> int:
-    """Run what the command line names; return the exit status."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here, and not as Hydra prints them
-    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "ERROR")  # at each look it warns of missing accounts
+    """Run the experiment or sweep of the command line; return the exit status."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here instead of being printed by Hydra
+    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "ERROR")  # it keeps warning of missing accounting
     try:
         with interruptible(), without_hydras_lines(), closing_job_log():
             sys.argv[1:] = overrides_last(keyed(sys.argv[1:]))
@@ -240,8 +240,8 @@ def main() -> int:
     except YAMLError as error:
         _say_error(describe_unreadable(error))
         return 2
-    except BrokenPipeError:  # as of a pipe into head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of it goes nowhere
+    except BrokenPipeError:  # as with a pipe into head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard the rest
         return 1
     except OSError as error:
         _say_error(UserError(f"{error}: {OTHER_FOLDER}"))
@@ -252,7 +252,7 @@ def main() -> int:
     except ImportError as error:
         if not str(error).startswith("Flower "):
             raise
-        _say_error(error)  # another version than those that are tested
+        _say_error(error)  # an untested version
         return 2
     except KeyboardInterrupt as signal:
         text = str(signal)

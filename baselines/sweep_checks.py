@@ -1,4 +1,4 @@
-"""A sweep that cannot come to good is refused before its first run: a callback of Hydra's."""
+"""Refuse a mistaken sweep before its first run, by a callback of Hydra."""
 
 import sys
 from typing import Any
@@ -10,11 +10,11 @@ from .experiment.hydra_callbacks import check_direction, check_folder
 
 
 class SweepChecks(Callback):
-    """Say once what each of a sweep's runs would say, and end the program with status 2."""
+    """Print once the error that every run of a sweep would print, and exit with status 2."""
 
     def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
-        """Refuse a folder that a sweep does not read, and a search for the worst."""
-        from .engine.metrics import less_is_better  # and with it torch
+        """Refuse a folder setting that a sweep ignores, and a search for the worst value."""
+        from .engine.metrics import less_is_better  # imports torch
 
         objective = str(config.objective)
         try:

@@ -18,7 +18,7 @@ from clients import Classification as Task
 from .report import round_seconds
 
 State = dict[str, Tensor]
-Limit = Callable[[str, int], AbstractContextManager[Callable[[], float]]]  # of overrides and rounds
+Limit = Callable[[str, int], AbstractContextManager[Callable[[], float]]]  # given overrides and rounds
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Client:
 
     @classmethod
     def of_regression(cls, experiment: Experiment, partition_id: int) -> "Client":
-        """Return the same for FedExP's synthetic problem, with its loss."""
+        """Return the client for FedExP's synthetic problem, with its loss."""
         inputs, targets = experiment.node(partition_id).train.batch(slice(None), experiment.device)
         training = experiment.training
         return cls(inputs, targets, training.lr, None, training.local_steps, _half_squared_error)
@@ -63,7 +63,7 @@ class Client:
         return [(self.inputs[rows], self.targets[rows]) for rows in batches[: self.steps]]
 
 
-ClientOf = Callable[[Experiment, int], Client]  # of the node that holds a partition
+ClientOf = Callable[[Experiment, int], Client]  # given the experiment and a partition id
 
 
 def _half_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def _half_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def train_round(model: nn.Module, start: State, clients: Sequence[Client]) -> State:
-    """Return the average of the models that the clients make of ``start``, weighted by their examples."""
+    """Return the average of the models that the clients train from ``start``, weighted by their examples."""
     total = sum(len(client.targets) for client in clients)
     mean = {name: torch.zeros_like(values) for name, values in start.items()}
     for client in clients:
@@ -113,11 +113,11 @@ def loop(setting: str, rounds: int) -> AbstractContextManager[Loop]:
 
 
 class Processes:
-    """Rounds of federated averaging, the clients dealt out to processes that keep their data.
+    """Rounds of federated averaging, the clients divided among processes that keep their data.
 
     Parameters
     ----------
-    setting : whose model, data and hyper-parameters it takes
+    setting : overrides of the model, data and hyper-parameters
     rounds : how many to run in a measurement; the first is not counted
     workers : how many processes, each with one thread
     """
@@ -131,7 +131,7 @@ class Processes:
         self.weights = [size / sum(sizes) for size in sizes]
 
     def __enter__(self) -> "Processes":
-        """Start the processes, before anything is measured."""
+        """Start the processes and run a round to warm up."""
         context = multiprocessing.get_context("spawn")
         self.pools = [ProcessPoolExecutor(1, context) for _ in self.shares]
         self._round()
@@ -156,11 +156,11 @@ class Processes:
         }
 
 
-_clients: dict[range, list[Client]] = {}  # in a worker process
+_clients: dict[range, list[Client]] = {}  # of a worker process
 
 
 def _train(setting: str, state: dict[str, np.ndarray], share: range) -> dict[str, np.ndarray]:
-    """Return the average of a share of the clients, in a process of its own."""
+    """Return the average of a share of the clients; runs in a worker process."""
     torch.set_num_threads(1)
     experiment = load(setting)
     if share not in _clients:
@@ -209,9 +209,9 @@ def addmm(setting: str, rounds: int) -> AbstractContextManager[Addmm]:
 
 
 def noise_setting(channels: int, size: int, examples: int, nodes: int) -> str:
-    """Return the overrides for nodes that hold equally many pictures of noise.
+    """Return the overrides for nodes with equally many pictures of noise.
 
-    No data set is needed, and a step takes as long as on real ones.
+    No data set is needed, and a step takes as long as on real pictures.
     """
     load_noise = f"{{_target_:{__name__}.noise,examples:{examples},size:{size},channels:{channels}}}"
     return (

@@ -38,22 +38,22 @@ from .report import Workload, describe_machine, round_seconds
 from .rounds import RoundTime, Way
 from .server_step import DeviceStep
 
-# The limit of a round: FedAvg written by hand, a CUDA graph for each shape of a batch.
+# The limit of a round: FedAvg written by hand, with a CUDA graph for each batch size.
 
 
 class Captured:
     """Rounds of federated averaging over nodes with equally many examples, in mini-batches of SGD.
 
-    The data lie on the device, a round's order is drawn there, and nothing goes through host memory. The
-    gradient is recorded by ``make_fx``; on CUDA the recording and its SGD step are captured once and
-    replayed. Elsewhere the same calls are made one by one, which is how this is tested without a GPU.
+    The data are on the device, a round's order is drawn there, and nothing goes through host memory. The
+    gradient is recorded by ``make_fx``; on CUDA the recording and its SGD step are captured once and then
+    replayed. Elsewhere the same calls are made eagerly, so this can be tested without a GPU.
 
     Parameters
     ----------
     experiment : whose model, data, device and hyper-parameters it takes
     rounds : how many to run in a measurement; the first is not counted
     together : whether all nodes take a step at once, as a stack
-    autocast : the type of the arithmetic, None for the parameters' own
+    autocast : the dtype of the arithmetic, None for the parameters' own
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Captured:
         return self.steps[size]
 
     def _recorded(self, rows: Tensor) -> Callable[[], None]:
-        """Return a step of SGD on the examples that ``rows`` [nodes, batch] will name."""
+        """Return a step of SGD on the examples whose numbers ``rows`` [nodes, batch] will hold."""
         gradient = vmap(grad(self._loss)) if self.stack > 1 else self._of_one
         batch = self.inputs[rows], self.targets[rows]
         recorded = make_fx(lambda params, x, y: gradient(params, x, y))(self.params, *batch)
@@ -118,7 +118,7 @@ class Captured:
         return step
 
     def _captured(self, step: Callable[[], None]) -> Callable[[], None]:
-        """Return the step as one CUDA graph, the parameters as they were; elsewhere the step itself."""
+        """Return the step as one CUDA graph, with unchanged parameters; on other devices the step itself."""
         if self.device.type != "cuda":
             return step
         before = [p.clone() for p in self.params]
@@ -132,17 +132,17 @@ class Captured:
             self.device.type, self.autocast, enabled=self.autocast is not None, cache_enabled=False
         ):
             outputs = functional_call(self.model, named, (inputs,))
-            # cross_entropy under vmap puts a number on the host, which no graph can fetch from there
+            # cross_entropy under vmap needs a number on the host, which a CUDA graph cannot read
             return -log_softmax(outputs, 1).gather(1, targets[:, None]).mean()
 
     def _of_one(self, params: list[Tensor], inputs: Tensor, targets: Tensor) -> list[Tensor]:
-        """Return a single node's gradients; a stack of one costs what ``vmap`` adds to every operation."""
+        """Return a single node's gradients, without the cost that ``vmap`` adds to every operation."""
         gradients = grad(self._loss)([p[0] for p in params], inputs[0], targets[0])
         return [g[None] for g in gradients]
 
 
 def model_of(captured: Captured) -> nn.Module:
-    """Return the global model as it is now."""
+    """Return the current global model."""
     with torch.no_grad():
         for p, values in zip(captured.model.parameters(), captured.start, strict=True):
             p.copy_(values)
@@ -158,15 +158,15 @@ MNIST, CIFAR = (1, 28), (3, 32)  # channels, pixels of a side
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work there is.
+    """The amount of work.
 
     Parameters
     ----------
     many, few : nodes
-    examples : of all nodes together, as many as MNIST has
-    steps : of 50 pictures, that a node takes through the deep model
+    examples : of all nodes together, as many as in MNIST
+    steps : of a node with the deep model, on 50 pictures each
     rounds : of a measurement; the first is not counted
-    lenet, deep : the models with convolutions
+    lenet, deep : the convolutional models
     """
 
     many: int = 100
@@ -182,7 +182,7 @@ SMALL = Sizes(many=5, few=2, examples=400, steps=1, rounds=2, lenet="softmax", d
 
 
 def workloads(device: str, sizes: Sizes) -> tuple[Workload, ...]:
-    """Return them for a device; ``SMALL`` takes seconds on a CPU, to see that they work."""
+    """Return the workloads for a device; ``SMALL`` takes seconds on a CPU, to see that they work."""
     many = device_setting(MNIST, sizes.examples, sizes.many, 32, device)
     lenet = f"{device_setting(MNIST, sizes.examples, sizes.few, 32, device)} model={sizes.lenet}"
     deep = device_setting(CIFAR, sizes.few * sizes.steps * 50, sizes.few, 50, device)
@@ -204,7 +204,7 @@ def _round(
     seconds: float | None = None,
     at_most: float | None = None,
 ) -> RoundTime:
-    """Return ours, in single precision and in bfloat16, each beside the hand-written round in it."""
+    """Return ours in single precision and in bfloat16, each beside a hand-written round."""
 
     def limit(autocast: torch.dtype | None, of: str, rounds: int) -> AbstractContextManager[Captured]:
         return nullcontext(Captured(load(of), rounds, together, autocast))
@@ -219,7 +219,7 @@ def _round(
 
 
 def device_setting(shape: tuple[int, int], examples: int, nodes: int, batch: int, device: str) -> str:
-    """Return the overrides of nodes with pictures of noise on a device."""
+    """Return the overrides for nodes with pictures of noise on a device."""
     return f"{noise_setting(*shape, examples, nodes)} client.batch_size={batch} device={device}"
 
 
@@ -241,9 +241,9 @@ PYTEST = (
 COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
 ENDED = re.compile(r" in [\d.]+s")  # pytest's last line
 EXPECTED = "all pass"
-SHOWN = 3  # failures that are named
-TESTS = 0.5  # of the time, at most
-JUDGED = re.compile(r": (not )?met")  # the last column says it
+SHOWN = 3  # number of failures named
+TESTS = 0.5  # share of the time, at most
+JUDGED = re.compile(r": (not )?met")  # shown in the last column
 
 
 @dataclass(frozen=True)
@@ -252,10 +252,10 @@ class Check:
 
     Parameters
     ----------
-    what : was looked at
-    value : in words
-    expected : in words; empty where nothing is, as of a time without a goal
-    holds : whether it is as expected; None where that was not seen
+    what : the subject
+    value : the result, in words
+    expected : in words; empty if nothing is, as for a time without a goal
+    holds : whether it is as expected; None if not seen
     """
 
     what: str
@@ -277,7 +277,7 @@ class Check:
 
 
 def summarize_checks(checks: Sequence[Check]) -> str:
-    """Return how many hold, do not, and were not seen."""
+    """Return how many checks hold, do not hold, and were not seen."""
     verdicts = [check.verdict for check in checks]
     counts = [verdicts.count(verdict) for verdict in ("yes", "no", "not seen")]
     return f"{counts[0]} hold, {counts[1]} do not, {counts[2]} not seen"
@@ -301,19 +301,19 @@ def write_checks(checks: Sequence[Check], machine: Mapping[str, object], target:
 
 
 def find_test_files() -> list[Path]:
-    """Return the files with such tests, below the root; read as text, since to import some needs Ray."""
+    """Return the files with GPU tests; they are read as text, since importing some needs Ray."""
     files = (ROOT / "tests").rglob("test_*.py")
     return sorted(path.relative_to(ROOT) for path in files if MARK in path.read_text(encoding="utf-8"))
 
 
 def read_tests(file: Path, output: str, status: int | None) -> Check:
-    """Return what pytest's output says of a file's tests; ``status`` None: it ran out of time."""
+    """Return the check of a file's tests from pytest's output; ``status`` None: it ran out of time."""
     lines = [line for line in output.splitlines() if line.strip()]
     last = lines[-1] if lines else "no output"
     counts = {outcome: int(count) for count, outcome in COUNTS.findall(last)} if ENDED.search(last) else {}
     if status is None:
         return Check(str(file), "out of time before its end", EXPECTED, None)
-    if not counts:  # a fault that took the process with it, or no such test
+    if not counts:  # a crash, or no such test
         return Check(str(file), f"ended early with status {status}: {last}", EXPECTED, False)
     failures = [line.rpartition("::")[2] for line in lines if line.startswith(("FAILED ", "ERROR "))]
     counted_texts = [f"{counts.get('passed', 0)} of {sum(counts.values())} pass"]
@@ -336,7 +336,7 @@ def bench_command(name: str, options: argparse.Namespace, folder: Path) -> list[
 
 
 def read_benchmark(name: str, folder: Path, output: str, status: int | None) -> list[Check]:
-    """Return a check of each line of a workload's benchmarks.md: it holds where it meets all its goals."""
+    """Return a check for each line of a workload's benchmarks.md; it holds if all its goals are met."""
     if status is None:
         return [Check(name, "out of time", "measured", None)]
     if status or not (folder / "benchmarks.md").exists() or f"{name} skipped" in output:
@@ -355,7 +355,7 @@ def read_benchmark(name: str, folder: Path, output: str, status: int | None) -> 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Look at everything, print the table; return the exit status."""
+    """Run all checks, print the table; return the exit status."""
     options = _parser().parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         line = f"error: torch {torch.__version__} sees no GPU here: run this where there is one"
@@ -384,11 +384,11 @@ def _checks(options: argparse.Namespace, began: float, out: Console) -> Iterator
         out.print(f"{file} ...")
         command = [sys.executable, "-m", "pytest", *PYTEST, "-p", "no:cacheprovider", str(file)]
         yield read_tests(file, *_run(command, options.output / f"{file.stem}.log", began + TESTS * seconds))
-    for workload in workloads(options.device, SMALL):  # for their names alone
+    for workload in workloads(options.device, SMALL):  # only for their names
         out.print(f"benchmark {workload.name} ...")
         folder = options.output / workload.name
         folder.mkdir(exist_ok=True)
-        (folder / "benchmarks.md").unlink(missing_ok=True)  # of an earlier time
+        (folder / "benchmarks.md").unlink(missing_ok=True)  # of an earlier run
         command = bench_command(workload.name, options, folder)
         yield from read_benchmark(
             workload.name, folder, *_run(command, folder / "log.txt", began + seconds)

@@ -1,8 +1,8 @@
-"""Peers: other frameworks on the same work, on the clients of the plain loop, whose tensors are in memory.
+"""Peers: other frameworks on the same work, with the plain loop's clients and tensors in memory.
 
-Flower's own simulation engine with its stock FedAvg and a client as in Flower's quickstart, whose own
-pipeline of pictures would take twice as long; and Apple's pfl-research on its simulated backend. pfl cuts
-its batches once and does not shuffle them from round to round, which spares it that work.
+They are Flower's simulation engine, with its FedAvg and a client as in Flower's quickstart (whose own image
+pipeline would take twice as long), and Apple's pfl-research on its simulated backend. pfl cuts its batches
+once and does not shuffle them between rounds, which saves it that work.
 """
 
 import logging
@@ -29,7 +29,7 @@ from baselines.experiment.experiment import load
 from .by_hand import Client, ClientOf
 from .report import Contenders
 
-WORKERS = 2  # of Flower's simulation, with a thread each; they share a GPU evenly
+WORKERS = 2  # of Flower's simulation, with one thread each; they share a GPU evenly
 FLOWER = "Flower on Ray"
 
 
@@ -39,8 +39,8 @@ class Peer:
 
     Parameters
     ----------
-    name : as the table has it
-    module : which has to be installed
+    name : in the table
+    module : the module that must be installed
     install : the command that installs it
     measure : returns the seconds of a round
     """
@@ -52,7 +52,7 @@ class Peer:
 
 
 def present(workload: str, peers: Sequence[Peer], wanted: bool) -> Contenders:
-    """Return the peers that can run, by name; print a line for every other one."""
+    """Return the peers that can run, by name; print a line for each other one."""
     console = Console(highlight=False, soft_wrap=True, markup=False)
     contenders: Contenders = {}
     for peer in peers:
@@ -108,7 +108,7 @@ def flower_seconds(setting: str, client_of: ClientOf, rounds: int) -> float:
 
 
 class _Timed(FedAvg):
-    """Flower's FedAvg, which notes when each round begins."""
+    """Flower's FedAvg, recording when each round begins."""
 
     def __init__(self, min_available_nodes: int) -> None:
         super().__init__(fraction_evaluate=0.0, min_available_nodes=min_available_nodes)
@@ -128,7 +128,7 @@ def _client_app(setting: str, client_of: ClientOf) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(1)
         client = _client(setting, client_of, int(context.node_config["partition-id"]))
-        model = load(setting).node_model  # its worker's own
+        model = load(setting).node_model  # the worker's own model
         arrays: Any = message.content["arrays"]
         model.load_state_dict(arrays.to_torch_state_dict())
         client.train(model)
@@ -141,7 +141,7 @@ def _client_app(setting: str, client_of: ClientOf) -> ClientApp:
 
 @cache
 def _client(setting: str, client_of: ClientOf, partition_id: int) -> Client:
-    """Return a client whose tensors its worker keeps."""
+    """Return a client, cached in its worker."""
     return client_of(load(setting), partition_id)
 
 
@@ -165,7 +165,7 @@ def pfl_seconds(model: nn.Module, clients: Sequence[Client], rounds: int) -> flo
     torch.set_num_threads(1)
     logging.getLogger("pfl").setLevel(logging.ERROR)
     client = clients[0]
-    users = cycle(range(len(clients)))  # all of them in every round
+    users = cycle(range(len(clients)))  # all take part in every round
     datasets = [Dataset((each.inputs, each.targets)) for each in clients]
     data = FederatedDataset(lambda user: datasets[user], partial(next, users))
     judged = _Judged(model, client)
@@ -192,26 +192,26 @@ def pfl_seconds(model: nn.Module, clients: Sequence[Client], rounds: int) -> flo
 
 
 class _Judged(nn.Module):
-    """A model with the two methods that pfl asks for."""
+    """A model with the two methods that pfl needs."""
 
     def __init__(self, model: nn.Module, client: Client) -> None:
         super().__init__()
         self.model, self.client = model, client
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return what training minimises."""
+        """Return the training loss."""
         return self.client.loss(self.model(inputs), targets)
 
     @torch.no_grad()
     def metrics(self, inputs: Tensor, targets: Tensor) -> dict[str, Any]:
-        """Return the loss; asked for in the first round alone."""
+        """Return the loss; called only in the first round."""
         from pfl.metrics import Weighted  # type: ignore[import-not-found]
 
         return {"loss": Weighted(float(self.loss(inputs, targets)), 1)}
 
 
 def _clock() -> Any:
-    """Return a callback of pfl's that notes in ``ends`` when each round ends."""
+    """Return a pfl callback that records in ``ends`` when each round ends."""
     from pfl.callback.base import TrainingProcessCallback  # type: ignore[import-not-found]
     from pfl.metrics import Metrics  # type: ignore[import-not-found]
 

@@ -1,4 +1,4 @@
-"""What the benchmarks measured: turns, medians, ratios and goals; on the terminal, benchmarks.csv and .md."""
+"""Report benchmarks: medians, ratios and goals, on the terminal, in benchmarks.csv and benchmarks.md."""
 
 import csv
 import json
@@ -31,13 +31,13 @@ UNITS = {
 
 Measured = TypeVar("Measured")
 Contenders = dict[str, Callable[[], float]]  # {name: a measurement}
-Samples = dict[str, list[float]]  # {contender: a measurement per turn}
-Goals = Mapping[str, Mapping[str, float | None]]  # {subject: {whom it stands beside: the goal}}
+Samples = dict[str, list[float]]  # {contender: one measurement per turn}
+Goals = Mapping[str, Mapping[str, float | None]]  # {subject: {compared contender: goal}}
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of several measurements, the least and the greatest of them."""
+    """The median, minimum and maximum of several measurements."""
 
     median: float
     low: float
@@ -70,19 +70,19 @@ def round_seconds(one_round: Callable[[], object], rounds: int) -> float:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Return the spread of the ratios, turn by turn: each turn's two sides were measured together."""
+    """Return the spread of the ratios, taken turn by turn, as each turn's two sides are measured together."""
     return Spread.of([mine / other for mine, other in zip(ours, theirs, strict=True)])
 
 
 def resident(process: int | str = "self") -> int:
-    """Return the bytes that a process has in memory now."""
+    """Return a process' resident memory in bytes."""
     return _memory(process, "VmRSS")
 
 
 def peak(process: int | str = "self") -> int:
-    """Return the most bytes that a process ever had in memory.
+    """Return a process' peak resident memory in bytes.
 
-    ``resource.getrusage`` would not do: a process inherits the peak of the one that started it.
+    ``resource.getrusage`` would be wrong: a process inherits the peak of its parent.
     """
     return _memory(process, "VmHWM")
 
@@ -97,15 +97,15 @@ def _memory(process: int | str, key: str) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """One quantity of one subject, alone or beside another's.
+    """One quantity of one subject, alone or compared with another's.
 
     Parameters
     ----------
-    workload, subject, quantity : what was measured, of whom
+    workload, subject, quantity : what was measured, of which contender
     unit : ``s``, ``B``, or empty for a share
     value : its spread over the repeats
-    beside, ratio : whose quantity it is divided by, and the spread of the quotients
-    at_most : the goal for the ratio, or for the value where there is none; None without a goal
+    beside, ratio : the contender that it is divided by, and the spread of the ratios
+    at_most : the goal for the ratio, or else for the value; None without a goal
     """
 
     workload: str
@@ -133,7 +133,7 @@ class Row:
 
     @property
     def beside_text(self) -> str:
-        """Whom it stands beside, as a person reads it; empty for a row without."""
+        """The ratio and its contender as text; empty without a ratio."""
         return f"{_spread(self.ratio, 'x')} {self.beside}" if self.ratio else ""
 
     @property
@@ -146,7 +146,7 @@ class Row:
 
 
 def lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return a line for each contender's quantity, with all that it stands beside, for a person to read."""
+    """Return a readable line for each contender's quantity, with all its comparisons."""
     grouped: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         grouped.setdefault((row.workload, row.subject, row.quantity), []).append(row)
@@ -162,7 +162,7 @@ def lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def compared(workload: str, quantity: str, unit: str, samples: Samples, goals: Goals) -> list[Row]:
-    """Return rows of each subject of ``goals`` beside others, then of those others alone."""
+    """Return rows of each subject of ``goals`` compared with others, then of those others alone."""
     spreads = {name: Spread.of(values) for name, values in samples.items()}
     rows = []
     for mine, beside in goals.items():
@@ -214,7 +214,7 @@ def _short(value: float, unit: str) -> str:
 
 
 def _scale(value: float, unit: str) -> tuple[float, str]:
-    """Return by what to divide a value, and what to write behind it."""
+    """Return a value's divisor and the unit to write after it."""
     for scale, name in UNITS.get(unit, ()):
         if value >= scale:
             return scale, f" {name}"
@@ -236,7 +236,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def machine_load() -> str:
-    """Return how busy the machine is: processes that want to run, over 1, 5 and 15 minutes."""
+    """Return the machine's load averages over 1, 5 and 15 minutes."""
     return " ".join(f"{average:.2f}" for average in os.getloadavg())
 
 
@@ -246,16 +246,16 @@ class Workload(ABC):
 
     Parameters
     ----------
-    name : as the command line and the table have it
+    name : on the command line and in the table
     """
 
     name: str
 
     @abstractmethod
     def measure(self, repeats: int, peers: bool) -> list[Row]:
-        """Let the contenders take turns ``repeats`` times; ``peers`` adds other frameworks.
+        """Measure the contenders alternately, ``repeats`` times; ``peers`` adds other frameworks.
 
         Raises
         ------
-        UserError : when the data cannot be had
+        UserError : when the data are not available
         """

@@ -1,4 +1,4 @@
-"""Rounds of the real program: beside its limits and its peers, and on ever larger populations."""
+"""Measure rounds of the real program, beside its limits and peers, and on growing populations."""
 
 import contextlib
 import csv
@@ -22,7 +22,7 @@ from baselines.experiment.preflight import check
 from . import by_hand, peers
 from .report import Contenders, Row, Spread, Workload, alternate, compared, peak, ratio
 
-PEER_ROUNDS = 20  # of a measurement, at most
+PEER_ROUNDS = 20  # per measurement, at most
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Way:
 
     Parameters
     ----------
-    overrides : what chooses it
-    limit : whom it stands beside
-    at_most : the goal, times the limit
+    overrides : those that choose it
+    limit : the name of its limit
+    at_most : the goal as a multiple of the limit
     seconds : the goal in seconds
-    flower : the goal, times Flower's own simulation
+    flower : the goal as a multiple of Flower's own simulation
     """
 
     overrides: str
@@ -55,7 +55,7 @@ class RoundTime(Workload):
     ways : {subject: a way}
     limits : {name: the same rounds by hand}
     rounds : of a measurement; the first is not counted
-    client_of : what makes a client of the peers
+    client_of : makes a client for the peers
     """
 
     setting: str
@@ -118,17 +118,17 @@ def with_rounds(setting: str, rounds: int) -> str:
     return f"{setting} rounds={rounds} evaluate_every={rounds}"
 
 
-# growth: trivial clients on ever larger populations; what a round, the start and the memory cost.
+# growth: the cost of a round, the start and memory, for trivial clients on growing populations.
 #
-# One example in ten dimensions and one step make a client trivial: what is left is the program.
+# Clients with one example in ten dimensions and one step are trivial, so only the program's cost is left.
 
 START_UP = 5.0  # seconds
-INDEPENDENT = 1.1  # times a round on a smaller population of which as many are sampled
+INDEPENDENT = 1.1  # goal: multiple of a round with as many sampled nodes of a smaller population
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run cost: seconds of a round and of the start-up, peak bytes."""
+    """The cost of one run: seconds of a round and of the start-up, peak bytes."""
 
     round: float
     start: float
@@ -144,7 +144,7 @@ class Growth(Workload):
     Parameters
     ----------
     populations : numbers of nodes, ascending
-    sampled : how many of them train in a round; all where there are fewer
+    sampled : how many of them train in a round; all if there are fewer
     rounds : of a measurement; the first is not counted
     """
 
@@ -161,7 +161,7 @@ class Growth(Workload):
         return rows
 
     def _rows(self, before: int | None, population: int, costs: Mapping[str, list[Cost]]) -> list[Row]:
-        """Return a population's rows, a round beside one of the population before it."""
+        """Return a population's rows, its round compared with the previous population's."""
         own, subject = costs[str(population)], self._subject(population)
         rounds = [cost.round for cost in own]
         row = Row(self.name, subject, "round", "s", Spread.of(rounds))
@@ -206,7 +206,7 @@ class Growth(Workload):
                 for line in run.stdout:
                     if line.startswith("round 1/"):
                         first = time.perf_counter() - started
-                    if line.startswith(f"round {self.rounds}/"):  # it lives on to draw its figures
+                    if line.startswith(f"round {self.rounds}/"):  # the process still has to draw figures
                         memory = peak(run.pid)
             if run.returncode:
                 raise RuntimeError(f"{shlex.join(command)} ended with {run.returncode}")

@@ -1,7 +1,8 @@
-"""server-step: each weighting, mask, optimizer and step size beside one weighted sum of the same updates.
+"""server-step: measure each weighting, mask, optimizer and step size beside a weighted sum of the same
+updates.
 
-The limit is ``weights @ deltas`` over the stacked [K, P] pseudo-gradients, a pass over memory. A step is
-what a strategy does from there to the new parameters; to check and stack the replies is measured apart.
+The limit is ``weights @ deltas`` over the stacked [K, P] pseudo-gradients, one pass over memory. A step
+leads from there to the new parameters; checking and stacking the replies is measured separately.
 """
 
 import multiprocessing
@@ -26,8 +27,8 @@ from .report import Row, Spread, Workload, alternate, compared, peak, resident
 
 RESNET = "model=resnet18_gn model.input_shape=[3,32,32] model.num_classes=10"
 SUM, BY_HAND, MASKED = "weighted sum", "by hand, on the device", "mask=agreement"
-MEMORY = 1.3  # times the stacked updates
-PARTS: dict[str, float | None] = {  # and their goals, times a weighted sum
+MEMORY = 1.3  # goal, as a multiple of the stacked updates
+PARTS: dict[str, float | None] = {  # and their goals, as multiples of a weighted sum
     "weighting=examples": 1.5,
     "weighting=uniform": 1.5,
     "weighting=inverse_variance": None,
@@ -50,9 +51,9 @@ class ServerStep(Workload):
     Parameters
     ----------
     model : the overrides that choose it
-    nodes : K; the weightings by rank are given ``rank_nodes``
+    nodes : K; weightings by rank have ``rank_nodes``
     steps : of a measurement; weightings by rank take one
-    in_memory : the parts whose peak memory is measured, each in a process of its own
+    in_memory : the parts whose peak memory is measured, each in a separate process
     """
 
     model: str = RESNET
@@ -62,7 +63,7 @@ class ServerStep(Workload):
     in_memory: tuple[str, ...] = tuple(PARTS)
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
-        """Measure time alternately, and memory once: it does not vary."""
+        """Measure time alternately, and memory once, as it does not vary."""
         torch.set_num_threads(1)
         rows = [*self._seconds(repeats), *self._rank_seconds(repeats)]
         for part in self.in_memory:
@@ -102,12 +103,12 @@ class ServerStep(Workload):
 
 @dataclass(frozen=True)
 class DeviceStep(Workload):
-    """Seconds of gradient masked averaging's step on a device, beside the same arithmetic by hand there.
+    """Seconds of gradient masked averaging's step on a device, beside the same arithmetic by hand.
 
     Parameters
     ----------
     model : the overrides that choose it, with the device
-    at_most : seconds, of one H100
+    at_most : seconds, the goal on an H100
     nodes : K
     steps : of a measurement, which is their mean
     """
@@ -122,7 +123,7 @@ class DeviceStep(Workload):
         updates = stack_replies(*play_round(self.model, self.nodes))
         calls = {MASKED: make_step(self.model, MASKED, updates), BY_HAND: _mask_by_hand(updates.deltas)}
         for call in calls.values():
-            call()  # a device loads its kernels when they are first launched
+            call()  # a device loads its kernels at their first launch
         device = updates.deltas.device
         samples = alternate(
             {name: _timed(call, self.steps, device) for name, call in calls.items()}, repeats
@@ -151,7 +152,7 @@ def _mask_by_hand(deltas: torch.Tensor) -> Callable[[], torch.Tensor]:
 def _timed(
     call: Callable[[], object], times: int, device: torch.device | None = None
 ) -> Callable[[], float]:
-    """Return a measurement: the seconds of a call, the mean of ``times``, when the device has done them."""
+    """Return a measurement: the mean seconds of a call over ``times`` calls, device time included."""
 
     def wait() -> None:
         if device is not None and device.type != "cpu":
@@ -169,10 +170,9 @@ def _timed(
 
 
 def measure_memory(model: str, nodes: int, part: str) -> tuple[int, int]:
-    """Return the bytes beyond model and replies at the peak, and those of the stacked updates.
+    """Return the peak bytes beyond model and replies, and those of the stacked updates.
 
-    For a process of its own: it stacks the replies and takes two steps, the second with the optimizer's
-    state.
+    It needs a fresh process: it stacks the replies and takes two steps, the second with optimizer state.
     """
     sender, replies = play_round(model, nodes)
     strategy = load_strategy(model, nodes, part)
@@ -183,7 +183,7 @@ def measure_memory(model: str, nodes: int, part: str) -> tuple[int, int]:
     return peak() - before, updates.deltas.numel() * updates.deltas.element_size()
 
 
-# A round of FedAvg up to its replies. Arrays stay on the device of the overrides, as in a run in one process.
+# A round of FedAvg up to its replies. Arrays stay on the configured device, as in a run in one process.
 
 
 def make_step(model: str, part: str, updates: Updates) -> Callable[[], object]:
@@ -202,7 +202,7 @@ def load_strategy(model: str, nodes: int, part: str) -> PseudoGradientStrategy:
 
 
 def play_round(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message]]:
-    """Return FedAvg, which has asked ``nodes`` nodes to train, and their replies."""
+    """Return FedAvg after it has asked ``nodes`` nodes to train, and their replies."""
     experiment = load(f"{model} num_nodes={nodes}")
     strategy = experiment.strategy()
     assert isinstance(strategy, PseudoGradientStrategy)

@@ -1,7 +1,7 @@
-"""Processor time until a command answers: its help, and the first round of a small run.
+"""Measure the processor time until a command responds: of its help, and of a small run's first round.
 
-Each run of a sweep over processes pays the start. Nearly all of it is imports, so the clock would measure how
-fast the disk is, and what else the machine does.
+Each run of a sweep over processes pays for the start. Nearly all of it is imports, so real time would
+depend on the disk and on other programs.
 """
 
 import os
@@ -16,16 +16,16 @@ from baselines.experiment.overrides import ROOT
 
 from .report import Contenders, Row, Spread, Workload, alternate
 
-HELP = {"inspect": 1.0, "reproduce": 1.0, "compare": 1.0}  # seconds at most, the goal
+HELP = {"inspect": 1.0, "reproduce": 1.0, "compare": 1.0}  # the goals, in seconds
 FIRST_ROUND = 3.0  # likewise, inline on digits
 
 
 @dataclass(frozen=True)
 class Start(Workload):
-    """Processor seconds of ``--help``, and from the command to round 1 inline on digits."""
+    """Processor seconds of ``--help``, and of a run up to round 1, inline on digits."""
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
-        """Start each command in turn."""
+        """Measure the commands alternately."""
         helped: Contenders = {
             f"{name} --help": partial(processor_time, f"baselines.{name}", "--help") for name in HELP
         }
@@ -44,7 +44,7 @@ def _to_round_1() -> float:
 
 
 def processor_time(module: str, *arguments: str, until: str = "") -> float:
-    """Return the seconds that a command computes, up to the first line of its output that begins so."""
+    """Return a command's processor seconds up to its first output line that begins with ``until``."""
     command = [sys.executable, "-m", module, *arguments]
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     spent = None

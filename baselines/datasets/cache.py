@@ -1,9 +1,9 @@
 """Arrays on disk, written once and memory-mapped by every process.
 
-A cache file is a plain, uncompressed ``.npz``: a zip archive brings the magic number, the sizes and a
-checksum for every array, and its end is written last. It is written beside its place and moved there, so
-that nobody sees half a file; it is checked whole before every use, and built anew when it is damaged.
-Arrays of bytes (images) are memory-mapped: the processes of a machine share one copy.
+A cache file is an uncompressed ``.npz``, a zip archive with sizes and a checksum for every array. It is
+written beside its place and then moved there, so nobody sees half a file. It is checked before use (all of
+it unless ``whole=False``), and built anew if damaged. Arrays of bytes (images) are memory-mapped: the
+processes of a machine share one copy.
 """
 
 import hashlib
@@ -36,20 +36,20 @@ def cached(
     whole: bool = True,
     has_fallback: bool = True,
 ) -> Arrays:
-    """Return what ``build`` returns, as tensors; from the cache where it is there and fresh.
+    """Return what ``build`` returns, as tensors; from the cache if that is up to date.
 
-    The file is kept in ``root``, or in the user's own cache folder when ``root`` cannot be written; without
-    ``has_fallback`` it is then kept nowhere.
+    The file is kept in ``root``, or in the user's own cache folder if ``root`` is not writable; without
+    ``has_fallback`` it is then not kept.
 
     Parameters
     ----------
     name : of the data set, in the file's name
-    settings : whatever decides the content besides the sources; told apart by its ``repr``
+    settings : whatever decides the content besides the sources; compared by its ``repr``
     root : the data folder
-    sources : files and folders that the arrays are made from; when one of them changes (in its size or
-        time), the arrays are built anew
+    sources : the arrays' source files and folders; if the size or time of a file changes, the arrays are
+        built anew
     build : makes the arrays
-    whole : check every byte before use; False trusts the file's end, which is written last
+    whole : check every byte before use; False checks only the archive's directory, which is written last
     """
     digest = _hash(str(root.resolve()), repr(settings))
     folders = _folders(root) if has_fallback else [root / FOLDER]
@@ -74,21 +74,21 @@ def cached(
 
 
 def own_folder() -> Path:
-    """Return the user's own folder: for what comes with a package, or where data lie read-only."""
+    """Return the user's own folder, for data from a package, or for read-only data folders."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return home / "florilegium"
 
 
 def _folders(root: Path) -> list[Path]:
-    """Return where the cache may be, the best place first; a read-only data folder is left alone."""
+    """Return the possible cache folders, the best first; a read-only data folder is not used."""
     own = own_folder() / FOLDER
-    if root.exists() and not root.stat().st_mode & 0o222:  # root could write all the same
+    if root.exists() and not root.stat().st_mode & 0o222:  # the superuser could write there
         return [own]
     return list(dict.fromkeys([root / FOLDER, own]))
 
 
 def _stamp(sources: Sequence[Path]) -> str:
-    """Return a hash of the names, sizes and times of all source files; changes when one of them does."""
+    """Return a hash of the names, sizes and times of all source files."""
 
     def files() -> Iterator[Path]:
         for source in sources:
@@ -117,7 +117,7 @@ def _write(file: Path, stamp: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _read(file: Path, stamp: str, whole: bool) -> Arrays | None:
-    """Return the file's arrays; None when it is not there, older than its sources, or damaged."""
+    """Return the file's arrays; None if it is missing, outdated or damaged."""
     try:
         with open(file, "rb") as stream, zipfile.ZipFile(stream) as archive:
             if archive.comment != stamp.encode():
@@ -134,7 +134,7 @@ def _read(file: Path, stamp: str, whole: bool) -> Arrays | None:
 
 
 def _tensor(stream: BinaryIO, info: zipfile.ZipInfo) -> Tensor:
-    """Return one array of the archive: bytes as a map of the file, anything else as a copy."""
+    """Return one array of the archive: bytes as a memory map, anything else as a copy."""
     stream.seek(info.header_offset + 26)  # the local header's lengths of name and extra field
     lengths = stream.read(4)
     skip = int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
@@ -143,7 +143,7 @@ def _tensor(stream: BinaryIO, info: zipfile.ZipInfo) -> Tensor:
         raise ValueError(f"{info.filename} is not in NPY format 1.0")
     shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
     if dtype == np.uint8 and not fortran_order and info.file_size:
-        # Copy on write: what a process changes by mistake stays its own.
+        # Copy on write: accidental changes stay in this process.
         return torch.from_numpy(np.memmap(stream, dtype, "c", stream.tell(), shape))
     values = np.frombuffer(stream.read(dtype.itemsize * int(np.prod(shape))), dtype)
     return torch.from_numpy(values.reshape(shape, order="F" if fortran_order else "C").copy())

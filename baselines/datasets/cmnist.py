@@ -1,10 +1,10 @@
-"""cmnist, FedCMNIST: digits whose colour is a spurious sign of their label.
+"""cmnist, FedCMNIST: digits whose colour is spuriously correlated with their label.
 
-Tenison: *Generalization in Federated Learning*, 2022, section 4.2, after Arjovsky et al. (2019): a digit's
-colour is the same wherever it is trained on, and another one in the test set; besides, every node has a
-spurious mechanism of its own. Which colours, how strict the rule, and how nodes differ is not stated. Here
-digits have ten hues, nine in ten of them their label's; in the test set digit d has the hue of digit d + 5;
-and each node sees all hues turned by a small angle of its own.
+Tenison: *Generalization in Federated Learning*, 2022, section 4.2, after Arjovsky et al. (2019): a digit
+has one colour in all training data, and another one in the test set; each node also has its own spurious
+mechanism. The thesis leaves open which colours, how strict the rule, and how nodes differ. Here there are
+ten hues, and nine in ten digits have that of their label. In the test set digit d has the hue of digit d +
+5, and each node sees all hues rotated by its own small angle.
 """
 
 import colorsys
@@ -70,21 +70,21 @@ class ColourRotation:
     Parameters
     ----------
     angle : in degrees, from red towards green
-    then : how the images are normalised
+    then : normalises the images
     """
 
     angle: float
     then: Normalize
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Turn and normalise a batch; what leaves the range of colours is cut off."""
+        """Turn and normalise a batch; colours are clipped to their range."""
         colours = torch.einsum("ij,njhw->nihw", _matrix(self.angle, inputs.device), inputs.float())
         return self.then(colours.clamp_(0, 255))
 
 
 @lru_cache(maxsize=1024)
 def _matrix(angle: float, device: torch.device) -> Tensor:
-    """Return the rotation of a colour by ``angle`` degrees [3, 3], made once for each node."""
+    """Return the rotation matrix [3, 3] of a colour by ``angle`` degrees, cached for each node."""
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     across = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
     return (cos * torch.eye(3) + (1 - cos) / 3 + sin / math.sqrt(3) * across).to(device)
@@ -99,7 +99,7 @@ def _turned(normalize: Normalize, node_turn: float, seed: int, partition_id: int
 def _paint(
     grey: Arrays, hues: list[float], strength: float, test_shift: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """Give every image one colour, as bright as its grey."""
+    """Give every image one colour, scaled by its grey values."""
     palette = np.array([colorsys.hsv_to_rgb(hue / 360 % 1, 1, 1) for hue in hues])
     arrays = {name: tensor.numpy() for name, tensor in grey.items()}
     train, test = arrays["train_targets"], arrays["test_targets"]
@@ -120,7 +120,7 @@ def _paint(
     return arrays
 
 
-# cmnist_maps, FedCMNIST read another way: every node has a colour for each digit of its own choosing.
+# cmnist_maps, another reading of FedCMNIST: every node has its own colour for each digit.
 #
 # Tenison: *Generalization in Federated Learning*, 2022, section 4.2: "the spurious mechanism at each train client
 # is unique to itself", and the test set has one "that was not present in any of the train clients". Here each
@@ -131,7 +131,7 @@ def _paint(
 def cmnist_maps(
     images: TorchvisionImages, colour_seed: int, mean: list[float], std: list[float]
 ) -> Dataset:
-    """Return the digits, to be painted [N, 3, 28, 28] by whoever sees them.
+    """Return the digits, which each node's transform paints, [N, 3, 28, 28].
 
     Parameters
     ----------
@@ -152,12 +152,12 @@ def cmnist_maps(
 
 @dataclass(frozen=True)
 class Painted:
-    """Paint images [n, 3, H, W], which are grey, label and nothing, with the colour of their label.
+    """Paint images [n, 3, H, W], whose channels are grey, label and zeros, with their label's colour.
 
     Parameters
     ----------
     palette : red, green and blue in [0, 1], by label
-    then : how the painted images [n, 3, H, W] are normalised
+    then : normalises the painted images [n, 3, H, W]
     """
 
     palette: tuple[tuple[float, float, float], ...]
@@ -171,12 +171,12 @@ class Painted:
 
 @lru_cache(maxsize=1024)
 def _tensor(palette: tuple[tuple[float, float, float], ...], device: torch.device) -> Tensor:
-    """Return a palette [labels, 3], made once for each node."""
+    """Return a palette [labels, 3] as a tensor, cached for each node."""
     return torch.tensor(palette, device=device)
 
 
 def _labelled(grey: Arrays) -> dict[str, np.ndarray]:
-    """Put the label where a colour will be, for a transform sees inputs alone; the shape stays."""
+    """Put the label into a channel, since a transform sees only inputs; the shape is that of colour images."""
     arrays = {name: tensor.numpy() for name, tensor in grey.items()}
     for part in ("train", "test"):
         images, labels = arrays[f"{part}_inputs"], arrays[f"{part}_targets"]
@@ -191,5 +191,5 @@ def _of_node(labels: int, seed: int, normalize: Normalize, partition_id: int) ->
 
 
 def _painted(labels: int, rng: np.random.Generator, normalize: Normalize) -> Painted:
-    """Draw a colour for each label, red, green and blue from [0, 1] each."""
+    """Draw a colour for each label: red, green and blue in [0, 1]."""
     return Painted(tuple((r, g, b) for r, g, b in rng.random((labels, 3)).tolist()), normalize)

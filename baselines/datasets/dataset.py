@@ -16,7 +16,7 @@ from clients.examples import Inputs, Transform, apply_to_each, count_rows
 
 from .tokens import TextEncoder
 
-ROWS = {  # what has a row for each of these
+ROWS = {  # inputs, and the fields with as many rows
     "train_inputs": ("train_targets", "labels", "owners"),
     "test_inputs": ("test_targets", "test_labels"),
 }
@@ -31,17 +31,17 @@ class Dataset:
     train_inputs, train_targets, test_inputs, test_targets : rows of raw values (uint8 for images), as
         tensors or numpy arrays; inputs that do not fit in memory are :class:`~clients.LazyRows`. Several
         inputs are a tuple or a dict of these: the model's positional arguments, or its keywords
-    task : what models are trained for on it
-    transform : turns a batch of raw inputs into what a model takes; None leaves them as they are
-    labels, test_labels : for each row what partitioners go by, 0, 1, ...; None: its target
-    owners : for each training row the partition it belongs to by nature, 0 ... N-1; None without one
+    task : what models are trained for
+    transform : turns a batch of raw inputs into the model's; None leaves them unchanged
+    labels, test_labels : each row's label for partitioners, 0, 1, ...; None: its target
+    owners : each training row's natural partition, 0 ... N-1; None without one
     augment : changes transformed batches at random in training
-    node_transform : the transform of the node with a given partition id, where nodes see differently, each
-        other or the test set; None where all of them see with ``transform``
-    num_classes : where the data, not the configuration, know it
-    site : reads the ``inputs`` and ``targets`` of a site's own, where nodes have data of their own; the
-        tensors here have no rows then
-    encoder : turns texts into rows of inputs, where the inputs were texts
+    node_transform : the transform of a node, given its partition id, if nodes differ from each other or from
+        the test set; None if all use ``transform``
+    num_classes : if known from the data, not from the configuration
+    site : reads a site's own ``inputs`` and ``targets``, if nodes have their own data; the tensors here then
+        have no rows
+    encoder : turns texts into rows of inputs, if the inputs were texts
     """
 
     train_inputs: Inputs
@@ -60,7 +60,7 @@ class Dataset:
     encoder: TextEncoder | None = None
 
     def __post_init__(self) -> None:
-        """Make tensors of arrays; refuse what is neither, or has another number of rows than its inputs."""
+        """Turn arrays into tensors; refuse other types, and numbers of rows that differ from the inputs'."""
         for name in ("train_inputs", "train_targets", "test_inputs", "test_targets"):
             object.__setattr__(self, name, _as_tensors(name, getattr(self, name)))
         train, test = map(_describe, (self.train_inputs, self.test_inputs))
@@ -79,7 +79,7 @@ class Dataset:
 
     @property
     def input_shape(self) -> Any:
-        """The shape of one input as a list; of several a tuple or a dict of such."""
+        """The shape of one input as a list; for several inputs, a tuple or dict of lists."""
         return apply_to_each(lambda values: list(values.shape[1:]), self.train_inputs)
 
     def seen_by(self, partition_id: int) -> Transform | None:
@@ -87,7 +87,7 @@ class Dataset:
         return self.transform if self.node_transform is None else self.node_transform(partition_id)
 
     def labels_of(self, part: str) -> np.ndarray | None:
-        """Return what partitioners go by in ``train`` or ``test``; None where the targets are no labels."""
+        """Return the labels for partitioners in ``train`` or ``test``; None if there are none."""
         given, targets = {
             "train": (self.labels, self.train_targets),
             "test": (self.test_labels, self.test_targets),
@@ -104,7 +104,7 @@ def _describe(inputs: Inputs) -> str:
 
 
 def _as_tensors(name: str, value: Any) -> Any:
-    """Return arrays as tensors, of several inputs each."""
+    """Return arrays as tensors, for several inputs each of them."""
     if not (isinstance(value, tuple | Mapping) and name.endswith("inputs")):
         return _as_tensor(name, value)
     named = value.items() if isinstance(value, Mapping) else enumerate(value)
@@ -120,7 +120,7 @@ def _as_tensors(name: str, value: Any) -> Any:
 
 
 def _as_tensor(name: str, value: Any) -> Any:
-    """Return an array as a tensor, whole numbers of targets as int64; rows of tensors as they are."""
+    """Return an array as a tensor, integer targets as int64; tensors and lazy rows are unchanged."""
     expected = "expected a tensor or an array of numbers, [n, ...]"
     what = f"a {type(value).__name__}"
     if isinstance(value, np.ndarray):
@@ -130,7 +130,7 @@ def _as_tensor(name: str, value: Any) -> Any:
         if value.dtype.kind in "fiub":
             native = value.astype(value.dtype.newbyteorder("="), order="C", copy=not value.flags.writeable)
             value = torch.from_numpy(native) if native.dtype.itemsize <= 8 else value
-    if not hasattr(value, "index_select"):  # which tensors and lazy rows have
+    if not hasattr(value, "index_select"):  # tensors and lazy rows have it
         raise UserError(f"the data set's {name} are {what}: {expected}")
     if not len(value.shape):
         raise UserError(f"the data set's {name} are a single value: {expected}")

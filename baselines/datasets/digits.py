@@ -18,8 +18,8 @@ from .dataset import Dataset, parts
 def digits(mean: list[float], std: list[float], test_size: float, split_seed: int) -> Dataset:
     """Return the digits with values 0 ... 16, split into train and test by label.
 
-    The split depends on ``split_seed`` alone, not on the experiment's seed. It is cached, as to import
-    scikit-learn takes longer than all the rest.
+    The split depends only on ``split_seed``, not on the experiment's seed. It is cached, as importing
+    scikit-learn takes longer than everything else.
     """
 
     def build() -> dict[str, np.ndarray]:
@@ -33,7 +33,7 @@ def digits(mean: list[float], std: list[float], test_size: float, split_seed: in
             arrays = train_test_split(
                 images, bunch.target, test_size=test_size, random_state=split_seed, stratify=bunch.target
             )
-        except ValueError as error:  # scikit-learn's names no setting of ours
+        except ValueError as error:  # scikit-learn's message does not name the setting
             if "_size" not in str(error):
                 raise
             raise ValueError(f"dataset.load.test_size={test_size} is out of range: {error}") from error

@@ -1,4 +1,4 @@
-"""femnist: handwritten digits and letters, divided by who wrote them.
+"""femnist: handwritten digits and letters, divided by writer.
 
 Caldas et al.: *LEAF: A Benchmark for Federated Settings*, 2019. Read from LEAF's own JSON files, or from
 ``flwrlabs/femnist`` on the Hugging Face hub. Labels: 0-9 digits, 10-35 capitals, 36-61 small letters.

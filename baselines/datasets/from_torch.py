@@ -23,13 +23,13 @@ def from_torch(
 
     An input is a tensor or numbers; several are a dict, or a tuple of tensors of one dimension or more.
 
-    Only the targets are held: of a data set with ``targets``, as those of torchvision and their subsets,
-    these; else, and where a ``target_transform`` or the items themselves have others, each item is read
-    once. ``task`` is classification by default. Neither data set may change an item at random.
+    Only the targets are kept in memory. They are taken from the data set's ``targets``, as torchvision's
+    sets have; without those, or if the items' targets differ, each item is read once. ``task`` is
+    classification by default. Neither data set may change an item at random.
 
     Raises
     ------
-    UserError : for a data set without items, or whose items are something else
+    UserError : for a data set without items, or with items of another form
     """
     train_rows, test_rows = _rows("train", train), _rows("test", test)
     return Dataset(*train_rows, *test_rows, Classification() if task is None else task, transform)
@@ -45,7 +45,7 @@ def _rows(part: str, source: Any) -> tuple[Inputs, Tensor]:
         raise UserError(f"item 0 of the {part} data set is a {type(item).__name__}: {expected}")
     try:
         inputs = _lazy_rows(source, item[0])
-    except (TypeError, ValueError, RuntimeError) as error:  # torch's, of what is no array
+    except (TypeError, ValueError, RuntimeError) as error:  # torch's, for what is not an array
         kind = type(item[0]).__name__
         raise UserError(f"the input of item 0 of the {part} data set is a {kind}: {expected}") from error
     try:
@@ -79,6 +79,6 @@ def _is(source: Any, row: int, targets: Tensor) -> bool:
 
 
 def _some(count: int) -> list[int]:
-    """Return rows from all over: where items have targets of their own, these show it."""
+    """Return row numbers spread over the data set, on which ``targets`` are compared with the items'."""
     places = (round(place * (count - 1) / (LOOKED_AT - 1)) for place in range(LOOKED_AT))
     return sorted({place for place in places if place >= 0})

@@ -1,6 +1,6 @@
-"""Any image set of the Hugging Face hub, loaded by flwr-datasets.
+"""hub: any image set of the Hugging Face hub, loaded by flwr-datasets.
 
-Instead of a name on the hub, a local folder that ``datasets.load_dataset`` reads will do (parquet files,
+Instead of a name on the hub, a local folder works that ``datasets.load_dataset`` can read (parquet files,
 folders of images by class).
 """
 
@@ -87,8 +87,8 @@ def read_hub(
 
     Raises
     ------
-    UserError : when the set, a split or a column is not there, a cell is empty or of another kind, or
-        images differ in size
+    UserError : when the set, a split or a column is missing, a cell is empty or of another type, or images
+        differ in size
     """
 
     def pictures(rows: Any) -> np.ndarray:
@@ -102,14 +102,14 @@ def load_splits(name: str, subset: str | None, splits: Sequence[str | None]) -> 
 
     Raises
     ------
-    UserError : when the set or a split is not there
+    UserError : when the set or a split is missing
     """
     from flwr_datasets import FederatedDataset
 
     try:
         source = FederatedDataset(dataset=name, subset=subset, partitioners={}, shuffle=False)
         return [source.load_split(split) for split in splits if split is not None]
-    except Exception as error:  # the hub's own, the network's, the file system's: nothing in common
+    except Exception as error:  # errors of the hub, the network, the file system have no common class
         raise UserError(
             f"data set {name} could not be loaded from the Hugging Face hub "
             f"({error}): check name, subset, splits and network, or try "
@@ -120,11 +120,11 @@ def load_splits(name: str, subset: str | None, splits: Sequence[str | None]) -> 
 def table_of(
     rows: Any, name: str, columns: Mapping[str, str | None], read_inputs: Callable[[Any], np.ndarray]
 ) -> Table:
-    """Return rows with their labels and writers; ``columns`` names these, and what ``read_inputs`` reads.
+    """Return rows with labels and writers; ``columns`` names these and the column for ``read_inputs``.
 
     Raises
     ------
-    UserError : when there are no rows, a column is not there, or a cell is empty
+    UserError : when there are no rows, a column is missing, or a cell is empty
     """
     for role, column in columns.items():
         if column is not None and column not in rows.column_names:
@@ -145,7 +145,7 @@ def _pictures(rows: Any, column: str, name: str, size: list[int] | None) -> np.n
 
     Raises
     ------
-    UserError : for pictures of several sizes, rows without one, or of which it cannot be read
+    UserError : for pictures of several sizes, and rows without a readable picture
     """
     pictures = _read_pictures(rows, column, name, size)
     channels = max((picture.shape[0] for picture in pictures), default=1)
@@ -164,7 +164,7 @@ def _read_pictures(rows: Any, column: str, name: str, size: list[int] | None) ->
 
     Raises
     ------
-    UserError : for rows without one, or of which it cannot be read
+    UserError : for rows without a readable picture
     """
     from datasets import Image
     from PIL.Image import Image as Picture
@@ -190,25 +190,25 @@ def _read_pictures(rows: Any, column: str, name: str, size: list[int] | None) ->
 
 
 def _holds_bytes(feature: Any) -> bool:
-    """Say whether a column that is not declared as one of pictures holds their bytes."""
+    """Say whether a column that is not declared as images holds images' bytes."""
     if isinstance(feature, Mapping):
         return feature.keys() == {"bytes", "path"}
     return str(getattr(feature, "dtype", "")) in ("binary", "large_binary")
 
 
 def _labels(rows: Any, column: str, name: str) -> tuple[np.ndarray, bool]:
-    """Return each row's class, and whether it is a number: a ClassLabel column declares its classes."""
+    """Return each row's class, and whether it is a number, as in a ClassLabel column."""
     from datasets import ClassLabel
 
     labels, has_numbers = rows[column][:], isinstance(rows.features[column], ClassLabel)
     if has_numbers:
-        labels = [None if label == -1 else label for label in labels]  # as the hub marks what has none
+        labels = [None if label == -1 else label for label in labels]  # the hub's mark of a missing label
     names = class_names(labels, f"column {column!r} of data set {name}", "the label")
     return (np.array(labels, np.int64) if has_numbers else np.array(names)), has_numbers
 
 
 def _writers(writers: Sequence[Any], where: str) -> np.ndarray:
-    class_names(writers, where, "the writer")  # refuses what is missing
+    class_names(writers, where, "the writer")  # refuses missing writers
     return np.array(writers)
 
 
@@ -217,7 +217,7 @@ def pixels(picture: Any, size: list[int] | None) -> np.ndarray:
 
     Raises
     ------
-    UserError : for one of more than 8 bits, which would be cut off at 255
+    UserError : for a picture of more than 8 bits, which would be clipped at 255
     """
     from PIL import Image
 

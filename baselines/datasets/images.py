@@ -1,4 +1,4 @@
-"""Image sets as torchvision reads them: MNIST and its like, held as uint8 tensors [N, C, H, W]."""
+"""Image sets of torchvision, such as MNIST, as uint8 tensors [N, C, H, W]."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from clients.augment import Augmentation
 from .cache import Arrays, cached
 from .dataset import Dataset, parts
 
-# What torchvision raises for files that are missing or malformed, and for a download that fails.
+# Errors of torchvision for missing or malformed files, and failed downloads.
 FAILURES = (
     AssertionError,
     RuntimeError,
@@ -65,7 +65,7 @@ class TorchvisionImages:
     def derive(
         self, name: str, settings: object, change: Callable[[Arrays], Mapping[str, np.ndarray]]
     ) -> Arrays:
-        """Return what ``change`` makes of the arrays, cached under its own name, source and settings."""
+        """Return ``change`` of the arrays, cached by name, source and settings."""
         root, whole = Path(self.root), (self.source, self.split, settings)
         return cached(name, whole, root, [root / self.folder], lambda: change(self.read()))
 
@@ -85,7 +85,7 @@ class TorchvisionImages:
                     f"{len(targets)} labels: put an intact copy there"
                 )
             arrays |= {f"{part}_inputs": inputs, f"{part}_targets": targets}
-        self._check_files()  # what was downloaded
+        self._check_files()  # downloaded files, too
         return arrays
 
     def _load(self, *, train: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +125,7 @@ def class_named(name: str) -> Any:
 
     Raises
     ------
-    UserError : when there is none
+    UserError : when there is no such class
     """
     expected = "expected a class such as torchvision.datasets.MNIST"
     try:

@@ -1,10 +1,10 @@
-"""One rule that turns the labels of any file into classes.
+"""Turn the labels of any file into classes, by one rule.
 
-A class is a text. Blanks around it are stripped and its signs composed (Unicode NFC); bytes are UTF-8; a
-whole number is written without a point, so that 1, 1.0 and "1.0" are one class (01 is another). Nothing,
-NaN and an infinite number are no label. Classes are those that occur, texts first, in alphabetical order,
-then numbers by size; a class' number is its place. A schema, or a column that declares its classes, comes
-before that.
+A class is a text, with surrounding blanks stripped and characters composed (Unicode NFC); bytes are UTF-8.
+Whole numbers are written without a point: 1, 1.0 and "1.0" are one class (01 is another). Empty values, NaN
+and infinity are missing labels. Classes are those that occur: first texts in alphabetical order, then
+numbers by size; a class' number is its position. A schema, or a column that declares its classes, takes
+precedence.
 """
 
 import math
@@ -16,25 +16,25 @@ from numbers import Real
 
 from baselines.errors import DataError
 
-RULE = 2  # raise it when the same labels give other classes: what was prepared before is prepared again
-MOST = 20  # classes in any number of rows; more of them need two rows each
-MISSING = ("", "nan", "nat", "<na>")  # what libraries write for nothing, in small letters
+RULE = 2  # raise it when the same labels give other classes, so that prepared data are made anew
+MOST = 20  # classes allowed in any case; more need two rows each
+MISSING = ("", "nan", "nat", "<na>")  # libraries' texts for a missing value, in lower case
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 
 
 def clean(text: str) -> str:
-    """Return a text without blanks around it, its signs composed: é is one sign, not e and an accent."""
+    """Return a text without surrounding blanks, and composed: é is one character, not e and an accent."""
     return unicodedata.normalize("NFC", text.strip())
 
 
 def class_name(label: object) -> str | None:
-    """Return the class of one label; None where there is none.
+    """Return the class of one label; None if it is missing.
 
     Raises
     ------
-    UnicodeDecodeError : for bytes that are no UTF-8
-    TypeError : for what holds several values
+    UnicodeDecodeError : for bytes that are not UTF-8
+    TypeError : for several values
     """
     if hasattr(label, "__len__") and not isinstance(label, str | bytes):
         raise TypeError("a label is one value")
@@ -54,14 +54,14 @@ def class_names(labels: Iterable[object], where: str, public: str, may_miss: boo
 
     Parameters
     ----------
-    labels : Python's own values
-    where : the labels' place, for their owner
+    labels : plain Python values
+    where : where the labels are, for their owner
     public : the same for everybody else
     may_miss : whether labels may be missing; their class is then ""
 
     Raises
     ------
-    DataError : for labels that are missing, no text, or several in one row
+    DataError : for labels that are missing, not UTF-8, or several in one row
     """
     names: list[str] = []
     counts = dict.fromkeys(("missing", "several", "bytes"), 0)
@@ -89,11 +89,11 @@ def class_names(labels: Iterable[object], where: str, public: str, may_miss: boo
 
 
 def classes_of(names: Sequence[str], where: str) -> list[str]:
-    """Return the classes that occur, in their order.
+    """Return the classes that occur, in order.
 
     Raises
     ------
-    DataError : for a single class, and for more than rows can teach
+    DataError : for a single class, and for too many classes for the number of rows
     """
     classes = sorted(set(names), key=_order)
     if len(classes) == 1:

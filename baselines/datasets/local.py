@@ -1,7 +1,7 @@
-"""local: the sites' own data. The experiment has the schema, each node its path.
+"""local: the sites' own data. The experiment has the schema, each node the path of its data.
 
-The data set itself is empty: a server that holds no data builds the model from the schema, and the nodes
-judge it on the share of their data that they hold out (``node_test_fraction``).
+The data set itself is empty: the server has no data and builds the model from the schema, and the nodes
+evaluate it on their held-out data (``node_test_fraction``).
 """
 
 import math
@@ -21,10 +21,10 @@ from .cache import Arrays, cached
 from .dataset import Dataset
 from .labels import RULE, class_name, classes_of
 
-# Schema: what all sites of a federation have agreed on about their data, without any of the data.
+# Schema: the sites' agreement on the form of their data, without any data.
 #
-# It travels with the experiment. A site whose data do not fit it takes no part; labels are never renumbered, and
-# every site normalises with the schema's mean and deviation, not with its own.
+# It is sent with the experiment. A site whose data do not fit it does not take part. Labels are never
+# renumbered, and every site normalises with the schema's mean and deviation, not with its own.
 
 
 DTYPES = ("uint8", "float32", "float64")
@@ -33,7 +33,7 @@ FIELDS = "classes, shape, mean, std and dtype, for tables also columns, label an
 
 @dataclass(frozen=True)
 class Schema:
-    """What a site's examples look like.
+    """The form of the sites' examples.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Schema:
     dtype : of the raw inputs: uint8, float32 or float64
     columns : of tables, in the order in which a model takes them; None for images and arrays
     label : the column of tables that holds the labels
-    units : of each column, for people to compare; "" for a column without one. They change no number
+    units : of each column, only for people to compare; "" for a column without one
     """
 
     classes: tuple[str, ...]
@@ -53,10 +53,10 @@ class Schema:
     dtype: str
     columns: tuple[str, ...] | None = None
     label: str | None = None
-    units: tuple[str, ...] | None = field(default=None, repr=False)  # prepared data do not depend on it
+    units: tuple[str, ...] | None = field(default=None, repr=False)  # prepared data do not depend on units
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
+        """Refuse contradictory fields."""
         names = {class_name(name) for name in self.classes}
         if len(names) < max(2, len(self.classes)) or None in names:
             raise UserError(
@@ -91,7 +91,7 @@ class Schema:
 
     @property
     def scale(self) -> float:
-        """What raw inputs are divided by before they are normalised."""
+        """The divisor of raw inputs before they are normalised."""
         return 255.0 if self.dtype == "uint8" else 1.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -100,17 +100,17 @@ class Schema:
         return {key: value for key, value in values.items() if value is not None}
 
     def numbers(self, labels: Sequence[str]) -> np.ndarray:
-        """Return the numbers of the names of labels, [n] in int64.
+        """Return each label's class number, [n] in int64.
 
         Raises
         ------
-        DataError : for a label that is no class of the schema
+        DataError : for a label that is not a class of the schema
         """
         return number_names(labels, self.classes)
 
 
 def number_names(labels: Sequence[str], classes: Sequence[str]) -> np.ndarray:
-    """Return each label's place in ``classes``, [n] in int64.
+    """Return each label's position in ``classes``, [n] in int64.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def schema_of(values: Mapping[str, Any]) -> Schema:
 
     Raises
     ------
-    UserError : for a field that is unknown, missing, or of another kind
+    UserError : for a field that is unknown, missing, or of another type
     """
     known = set(Schema.__dataclass_fields__)
     if unknown := sorted(set(map(str, values)) - known):
@@ -156,13 +156,13 @@ def schema_of(values: Mapping[str, Any]) -> Schema:
 
 @dataclass(frozen=True)
 class SiteData:
-    """Reads a site's data, and rejects what does not fit the schema.
+    """Read a site's data, and refuse what does not fit the schema.
 
     Parameters
     ----------
-    schema : what all sites have agreed on
-    cache : the folder for prepared data: each message to a deployed node starts a process. None writes none
-    has_fallback : whether they may lie in the user's own cache folder where ``cache`` cannot be written
+    schema : the sites' agreed schema
+    cache : the folder for prepared data, as each message to a deployed node starts a process; None: no cache
+    has_fallback : whether the user's own cache folder may be used if ``cache`` is not writable
     """
 
     schema: Schema
@@ -170,7 +170,7 @@ class SiteData:
     has_fallback: bool = True
 
     def __call__(self, path: Path) -> Arrays:
-        """Return a site's ``inputs`` and ``targets``, prepared once and read from the cache thereafter.
+        """Return a site's ``inputs`` and ``targets``, prepared once and then read from the cache.
 
         Raises
         ------
@@ -187,19 +187,19 @@ class SiteData:
                 whole=False,
                 has_fallback=self.has_fallback,
             )
-        except (OSError, ValueError, RuntimeError) as error:  # a path that is none, or may not be read
+        except (OSError, ValueError, RuntimeError) as error:  # an invalid or unreadable path
             raise DataError(f"{path} cannot be read: {error}", "data: it cannot be read") from error
 
     def read(self, path: Path) -> dict[str, np.ndarray]:
-        """Return the same without the cache."""
+        """Return ``inputs`` and ``targets`` without the cache."""
         rows = self.rows(path)
         return {"inputs": rows.inputs, "targets": self.schema.numbers(rows.labels)}
 
     def rows(self, path: Path, *, needs_labels: bool = True) -> site_files.SiteFile:
-        """Return what lies at ``path``, its inputs as the schema has them.
+        """Read the data at ``path``, with inputs in the schema's dtype.
 
-        Without ``needs_labels`` there need be none: a table without the column, an ``.npz`` file without
-        targets, a folder of images without folders. The labels are then empty.
+        Without ``needs_labels``, labels may be missing: a table without the column, an ``.npz`` file
+        without targets, a folder of images without folders. They are then empty.
 
         Raises
         ------
@@ -229,11 +229,11 @@ class SiteData:
 
 
 def _as_dtype(path: Path, content: site_files.SiteFile, dtype: str) -> np.ndarray:
-    """Return a site's inputs, those that no schema may have (a table's, whole numbers) as ``dtype``.
+    """Return a site's inputs; a table's, and those of a dtype that no schema has, as ``dtype``.
 
     Raises
     ------
-    DataError : for values that it cannot hold
+    DataError : for values that ``dtype`` cannot hold
     """
     inputs = content.inputs
     if not content.columns and str(inputs.dtype) in DTYPES:
@@ -251,7 +251,7 @@ def _as_dtype(path: Path, content: site_files.SiteFile, dtype: str) -> np.ndarra
 
 
 def local(schema: dict[str, Any] | str | None, cache: str) -> Dataset:
-    """Return a data set without rows that knows how a site's are read.
+    """Return a data set without rows that can read a site's data.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def local(schema: dict[str, Any] | str | None, cache: str) -> Dataset:
             "dataset=local needs a schema: write one with python -m baselines.federation schema PATH, and "
             "set dataset.schema=schema.yaml"
         )
-    if isinstance(schema, str):  # no node opens a file that somebody else has named
+    if isinstance(schema, str):  # nodes open no files that others name
         raise UserError(
             f"dataset.schema={schema} names a file, which only baselines.run and baselines.federation "
             "read: write the schema itself, dataset.schema={classes: [...], ...}"
@@ -281,7 +281,7 @@ def local(schema: dict[str, Any] | str | None, cache: str) -> Dataset:
 
 
 def measured(path: Path, label: str | None) -> Schema:
-    """Return the schema of the data at ``path``: classes by name, in order, and mean and deviation.
+    """Return the schema of the data at ``path``, with its classes, mean and deviation.
 
     Raises
     ------
@@ -291,7 +291,7 @@ def measured(path: Path, label: str | None) -> Schema:
 
 
 def _check_square(path: Path, inputs: np.ndarray) -> None:
-    """Refuse what looks like grey pictures, whose rows would be channels; a schema by hand may say so."""
+    """Refuse what looks like grey pictures without channels; a hand-written schema may allow it."""
     if inputs.ndim == 3 and 8 <= inputs.shape[1] == inputs.shape[2]:
         raise DataError(
             f"the inputs of {path} have shape {list(inputs.shape)}, as of grey pictures without channels: "
@@ -302,7 +302,7 @@ def _check_square(path: Path, inputs: np.ndarray) -> None:
 
 
 def measured_of(path: Path, content: site_files.SiteFile, label: str | None) -> Schema:
-    """Return the schema of what was read at ``path``."""
+    """Return the schema of the content read from ``path``."""
     if not len(content.inputs):
         raise DataError(f"there are no examples at {path}", "data: there are no examples")
     _check_square(path, content.inputs)
@@ -313,12 +313,12 @@ def measured_of(path: Path, content: site_files.SiteFile, label: str | None) -> 
         values = content.inputs.astype(np.float64) / (255.0 if dtype == "uint8" else 1.0)
         mean, std = values.mean(axes), values.std(axes)
         narrow = np.abs(values - values.astype(np.float32)).max(axes)
-    std[std <= 1e-12 * np.abs(values).max(axes)] = 1.0  # constant, but for the mean's rounding
+    std[std <= 1e-12 * np.abs(values).max(axes)] = 1.0  # constant up to the mean's rounding
     if not np.isfinite(std).all():
         raise DataError(f"{path} has numbers too large to be measured", "data: there are too large numbers")
     if content.columns or dtype not in DTYPES:
         dtype = "float32" if (narrow < 1e-3 * std).all() else "float64"
-    digits = [5 - math.floor(math.log10(one)) for one in std]  # six of the deviation's
+    digits = [5 - math.floor(math.log10(one)) for one in std]  # six significant ones of the deviation
     return schema_of(
         {
             "classes": classes,

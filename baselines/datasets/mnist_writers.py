@@ -1,4 +1,4 @@
-"""mnist_writers: MNIST divided by who wrote it, 539 writers in training and 297 others in the test set.
+"""mnist_writers: MNIST divided by writer, 539 writers in training and 297 others in the test set.
 
 Yadav, Bottou: *Cold Case: The Lost MNIST Digits* (QMNIST), NeurIPS 2019, traced each digit to its writer.
 A natural partition like FEMNIST's, from small files.

@@ -1,7 +1,7 @@
-"""rotmnist, FedRotMNIST: digits whose angle is a spurious sign of their label.
+"""rotmnist, FedRotMNIST: digits whose angle is spuriously correlated with their label.
 
 Tenison: *Generalization in Federated Learning*, 2022, section 4.2, after Francis et al. (2021): in training
-every digit is turned by an angle of its own, "padding on rotation and cropping"; test images are upright.
+each digit is rotated by its own angle, "padding on rotation and cropping"; test images are upright.
 """
 
 from collections.abc import Sequence
@@ -62,17 +62,17 @@ def turn(images: Tensor, angle: float, padding: int) -> Tensor:
     return center_crop(wide, size)
 
 
-# rotmnist_nodes, FedRotMNIST read another way: every node sees all of its digits turned by one angle.
+# rotmnist_nodes, another reading of FedRotMNIST: each node sees all of its digits rotated by one angle.
 #
 # Tenison: *Generalization in Federated Learning*, 2022, section 4.2: "the spurious mechanism at each train client
-# is unique to itself", and test images are upright. Ten angles are also one for each of ten nodes. In
-# :mod:`~baselines.datasets.rotmnist` an angle goes with a digit, the same on all nodes.
+# is unique to itself", and test images are upright. The ten angles would also fit ten nodes. In
+# :mod:`~baselines.datasets.rotmnist` an angle belongs to a digit, the same on all nodes.
 
 
 def rotmnist_nodes(
     images: TorchvisionImages, angles: list[float], padding: int, mean: list[float], std: list[float]
 ) -> Dataset:
-    """Return the digits, to be turned by the nodes that see them.
+    """Return the digits, which each node's transform rotates.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class ImageRotation:
     ----------
     angle : degrees counter-clockwise
     padding : black pixels added on every side before the rotation; the centre is cut out afterwards
-    then : how the turned images are normalised
+    then : normalises the turned images
     """
 
     angle: float

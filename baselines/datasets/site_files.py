@@ -1,8 +1,8 @@
 """Read a site's own files into arrays.
 
-A folder with a folder of images for each class; a table (``.csv``, ``.tsv``, either as ``.gz``, or
-``.parquet``) with a column of labels; or an ``.npz`` file with arrays ``inputs`` and ``targets``. Labels
-are names here, whatever a file has (:mod:`baselines.datasets.labels`).
+Data are a folder with a folder of images per class, a table (``.csv``, ``.tsv``, both also as ``.gz``, or
+``.parquet``) with a column of labels, or an ``.npz`` file with arrays ``inputs`` and ``targets``. Labels
+become names of classes (:mod:`baselines.datasets.labels`).
 
 Every refusal is a :class:`~baselines.errors.DataError`: its ``public`` line holds no value, no path and no
 column that the schema does not name.
@@ -24,21 +24,21 @@ from baselines.errors import DataError, UserError
 from .labels import class_names, clean
 
 KINDS = "a folder of images by class, a .csv, .tsv, .parquet or .npz file"
-READING = 2  # raise it when the same file gives other arrays: what was prepared before is prepared again
+READING = 2  # raise it when the same file gives other arrays, so that prepared data are made anew
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PICTURES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 SYSTEM = ("__macosx", "thumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "system volume information")
-UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")  # as pandas and pyarrow write row numbers
+UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")  # pandas' and pyarrow's names for row numbers
 LOOSE = "in no folder of a class"
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class SiteFile(NamedTuple):
-    """What a site has: raw inputs [n, ...], the class of each label, a table's columns, images' files.
+    """A site's data: raw inputs [n, ...], class names, a table's columns, images' files.
 
-    Where labels need not be there, a row without one has ""; where no row has one, the list is empty.
-    ``left_out`` counts the files of a folder that are no examples, by the reason; ``tidied`` the labels and
-    column names that had blanks around them or decomposed signs.
+    A missing label, where allowed, is ""; if all are missing, the list is empty. ``left_out`` counts the
+    files in a folder that are not examples, by reason. ``tidied`` counts labels and column names that had
+    surrounding blanks or decomposed characters.
     """
 
     inputs: np.ndarray
@@ -55,18 +55,18 @@ def read(
     columns: Sequence[str] | None = None,
     needs_labels: bool = True,
 ) -> SiteFile:
-    """Return what lies at ``path``.
+    """Read the data at ``path``.
 
     Parameters
     ----------
     path : a folder of images by class, or a file
     label : of a table, the column with the labels
     columns : of a table, those to read, in this order; None for all others
-    needs_labels : refuse data where any is missing
+    needs_labels : whether missing labels are refused
 
     Raises
     ------
-    DataError : where nothing can be read there, in one line
+    DataError : if the data cannot be read, in one line
     """
     try:
         if not path.exists():
@@ -79,18 +79,18 @@ def read(
             return _table(path, label, columns, needs_labels)
     except (UserError, MemoryError):
         raise
-    except Exception as error:  # of a damaged file: zipfile's, pandas', pyarrow's, numpy's, the system's
+    except Exception as error:  # for a damaged file: of zipfile, pandas, pyarrow, numpy, the system
         raise DataError(f"{path} cannot be read: {error}", "data: it cannot be read") from error
     raise DataError(f"{path} is of an unknown kind: expected {KINDS}", "data: it is of an unknown kind")
 
 
 def is_table(path: Path) -> bool:
-    """Say whether a path is that of a table, whether or not it is there."""
+    """Say whether a path is that of a table, existing or not."""
     return _kind(path) in (*SEPARATORS, ".parquet") and not path.is_dir()
 
 
 def _kind(path: Path) -> str:
-    """Return the end of a file's name in small letters, without the .gz of a packed text."""
+    """Return a file's suffix in lower case, without the .gz of a compressed text."""
     end = Path(path.name.lower())
     bare = Path(end.stem).suffix if end.suffix == ".gz" else ""
     return bare if bare in SEPARATORS else end.suffix
@@ -107,7 +107,7 @@ def _images(path: Path, needs_labels: bool) -> SiteFile:
             pictures.append(_pixels(path / name))
         except (UserError, MemoryError):
             raise
-        except Exception as error:  # PIL's: OSError, SyntaxError, ValueError, one for too many pixels
+        except Exception as error:  # PIL's OSError, SyntaxError, ValueError, or too many pixels
             torn.append(f"{name} ({error})")
     if torn:
         line = f"{len(torn)} pictures of {path} cannot be read, e.g. {torn[0]}: mend or remove them"
@@ -123,7 +123,7 @@ def _images(path: Path, needs_labels: bool) -> SiteFile:
             else "data: there are no pictures",
         )
     files = tuple(name.as_posix() for name in names)
-    if names[0].parent == Path():  # images alone
+    if names[0].parent == Path():  # only images, no folders
         return SiteFile(np.stack(pictures), [], None, left_out, files=files)
     folders = [name.parts[0] for name in names]
     labels = class_names(folders, f"the name of a class in {path}", "the name of a class")
@@ -133,13 +133,13 @@ def _images(path: Path, needs_labels: bool) -> SiteFile:
 
 
 def _pictures_in(folder: Path, needs_labels: bool) -> tuple[list[Path], dict[str, int]]:
-    """Return the pictures CLASS/NAME in order, and how many other files there are, by the reason.
+    """Return the pictures CLASS/NAME in order, and the number of other files by reason.
 
-    Without ``needs_labels`` pictures may also lie in the folder itself, and then in none below it.
+    Without ``needs_labels``, all pictures may instead be in the folder itself.
 
     Raises
     ------
-    DataError : for pictures deeper than that, whose classes would be others
+    DataError : for pictures deeper than CLASS/, and for pictures beside folders
     """
 
     def fail(error: OSError) -> None:
@@ -170,7 +170,7 @@ def _pictures_in(folder: Path, needs_labels: bool) -> tuple[list[Path], dict[str
 
 
 def _reason(parts: Sequence[str]) -> str:
-    """Return why a file is no example; empty for a picture."""
+    """Return why a file is not an example; empty for a picture."""
     if any(part.startswith(".") for part in parts):
         return "hidden"
     if any(part.lower() in SYSTEM for part in parts):
@@ -253,7 +253,7 @@ def _array(path: Path, arrays: Any, name: str) -> np.ndarray:
 
 
 def _check_channels(path: Path, inputs: np.ndarray) -> None:
-    """Refuse pictures [n, H, W, C] or [n, H, W], whose rows would be taken for channels."""
+    """Refuse pictures [n, H, W, C] or [n, H, W], whose rows would be treated as channels."""
     shape = list(inputs.shape[1:])
     last = (
         len(shape) == 3
@@ -307,7 +307,7 @@ def _untidy(what: str, values: Sequence[object]) -> dict[str, int]:
 
 
 def _parquet(path: Path) -> tuple[list[str], Any]:
-    """Return the names of a table's columns, and the table, its columns numbered."""
+    """Return the names of a table's columns, and the table with numbered columns."""
     import pandas as pd
 
     table = pd.read_parquet(path)
@@ -345,12 +345,12 @@ def _text(path: Path) -> tuple[list[str], Any]:
 
 
 def _as_written(path: Path, column: int) -> list[str]:
-    """Return the labels of a text as they are written: 01 is not 1, and None may be a class."""
+    """Return a text table's labels as written: 01 is not 1, and None may be a class."""
     return list(_cells(path, usecols=[column]).iloc[:, 0])
 
 
 def read_cells(path: Path) -> Any:
-    """Return a table as a DataFrame, the cells of .csv and .tsv as they are written."""
+    """Return a table as a DataFrame, with the cells of .csv and .tsv as written."""
     import pandas as pd
 
     return pd.read_parquet(path) if _kind(path) == ".parquet" else _cells(path)
@@ -376,7 +376,7 @@ def _is_number(text: str) -> bool:
 
 
 def _check_columns(path: Path, present: list[str], labels: list[str], wanted: list[str]) -> None:
-    """Refuse a table without a column that is wanted, or with one that is not to be trusted."""
+    """Refuse a table without a wanted column, or with an ambiguous or unnamed one."""
     if missing := [name for name in (*labels, *wanted) if name not in present]:
         hint = "; is its heading missing?" if any(map(_is_number, present)) else ""
         raise DataError(
@@ -412,7 +412,7 @@ def _numbers(path: Path, name: str, column: Any) -> np.ndarray:
     if count := int(empty.sum()):
         line = f"{what} is empty in {count} rows: fill or remove them"
         raise DataError(line, f"{public} is empty in {count} rows")
-    if not is_numeric and pd.api.types.infer_dtype(column) == "decimal":  # as databases export them
+    if not is_numeric and pd.api.types.infer_dtype(column) == "decimal":  # databases export these
         column, is_numeric = column.astype(float), True
     if not is_numeric:
         other = pd.to_numeric(column.astype(str), errors="coerce").isna().to_numpy()

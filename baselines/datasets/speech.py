@@ -1,7 +1,7 @@
-"""speech: the next characters of a play, each speaker's lines the data of one node by nature.
+"""speech: predict the next characters of a play; each speaker is a natural partition.
 
-As LEAF's Shakespeare (Caldas et al. 2019) divides its plays. The text is one of your own, or a small one
-that is generated: it needs no download, and every speaker has favourite words.
+LEAF's Shakespeare (Caldas et al. 2019) divides plays in this way. The text is your own, or a small
+generated one, which needs no download and in which every speaker has favourite words.
 """
 
 import re
@@ -16,7 +16,7 @@ from strategies.shared.checks import require
 
 from .dataset import Dataset
 
-VOCABULARY = 96  # a new line, and the printable signs of ASCII; others are read as "?"
+VOCABULARY = 96  # a new line and ASCII's printable characters; others are read as "?"
 SPEAKERS = ["Ada", "Ben", "Cleo", "Dora", "Emil", "Flora", "Gus", "Hedda", "Ivo", "Juno"]
 WORDS = (
     "the miller|my sister|an old king|the captain|her friend|a stranger|nobody|the baker",
@@ -24,7 +24,7 @@ WORDS = (
     "a silver ring|the long letter|three apples|the garden|a red coat|his ship|the key|our song",
     "by the river|before dawn|in winter|without a word|near the mill|on Sunday|at last|again",
 )
-LINES = 60  # of a speaker, on average
+LINES = 60  # per speaker, on average
 
 
 def speech(path: str | None, length: int, test_size: float, data_seed: int) -> Dataset:
@@ -77,7 +77,7 @@ def spoken(text: str) -> dict[str, str]:
 
 
 def windows(text: str, length: int) -> np.ndarray:
-    """Return [n, length + 1] tokens: each window begins with the last character of the one before."""
+    """Return [n, length + 1] tokens: each window begins with the last character of the previous one."""
     codes = np.frombuffer(text.encode("ascii", "replace"), dtype=np.uint8).astype(np.int64)
     printable = (codes >= 32) & (codes < 127)
     tokens = np.where(printable, codes - 31, np.where(codes == ord("\n"), 0, ord("?") - 31))
@@ -87,7 +87,7 @@ def windows(text: str, length: int) -> np.ndarray:
 
 
 def generated(seed: int) -> str:
-    """Return a play without sense, in which every speaker prefers some words."""
+    """Return a meaningless play, in which every speaker prefers some words."""
     rng = np.random.default_rng(seed)
     choices = [part.split("|") for part in WORDS]
     taste = {name: [rng.dirichlet(np.full(len(part), 0.3)) for part in choices] for name in SPEAKERS}

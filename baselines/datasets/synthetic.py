@@ -1,9 +1,9 @@
-"""synthetic: FedExP's over-parameterised linear regression, number by number.
+"""synthetic: FedExP's over-parameterised linear regression, with exactly its numbers.
 
 Jhunjhunwala et al., ICLR 2023, section 6 and the authors' notebook ``linear_regression.ipynb``: 20
-nodes with 30 rows each in 1,000 dimensions; every node's equations can be solved exactly, and so can
-all of them together. The draws follow the notebook's order on NumPy's legacy generator, so that the
-data are the published ones.
+nodes with 30 rows each in 1,000 dimensions. Every node's equations can be solved exactly, and so can all of
+them together. The draws follow the notebook's order on NumPy's legacy generator, so the data are the
+published ones.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def synthetic(data_seed: int, num_nodes: int, dimension: int, rows: int, dtype: 
     inputs, targets = [], []
     for i in range(num_nodes):
         w = legacy.normal(mean_w[i], 1, (dimension, 1))
-        # What multivariate_normal(mean_x[i], I, rows) draws, without its SVD of the identity.
+        # As multivariate_normal(mean_x[i], I, rows) draws, but without its SVD of the identity.
         x = mean_x[i] + legacy.standard_normal((rows, dimension))
         y = x @ w
         inputs.append(x / np.linalg.norm(x, axis=1, keepdims=True))

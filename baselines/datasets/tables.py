@@ -1,4 +1,4 @@
-"""Rows of images or texts with labels and writers, on their way to a data set's arrays."""
+"""Tables of images or texts with labels and writers, which become a data set's arrays."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,14 +9,14 @@ from baselines.errors import UserError
 
 from .labels import classes_of
 
-HOLD_OUT = 10  # one writer, or row, in so many is kept for testing where there is no test set
+HOLD_OUT = 10  # without a test set, every tenth writer, or row, is kept for testing
 
 
 class Table(NamedTuple):
-    """Images [N, C, H, W] as uint8 or texts [N], labels [N], and writers [N] as they are called, None without.
+    """Images [N, C, H, W] as uint8 or texts [N], labels [N], and names of writers [N], None without.
 
-    Labels are names of classes, or numbers where ``has_numbers``: the source has numbered its classes, or
-    they are the places of ``classes``.
+    Labels are names of classes or, with ``has_numbers``, numbers: the source's own, or positions in
+    ``classes``.
     """
 
     inputs: np.ndarray
@@ -32,11 +32,11 @@ class Table(NamedTuple):
 
 
 def number_labels(tables: Sequence[Table], where: str) -> list[Table]:
-    """Number the classes of tables that go together by :mod:`baselines.datasets.labels`, unless they are.
+    """Number the classes of related tables by :mod:`baselines.datasets.labels`, unless they have numbers.
 
     Raises
     ------
-    DataError : for a single class, and for labels that are none
+    UserError : for a single class, and for too many classes
     """
     labels = [label for table in tables for label in table.labels.tolist()]
     if all(table.has_numbers for table in tables):
@@ -55,9 +55,9 @@ def number_labels(tables: Sequence[Table], where: str) -> list[Table]:
 
 
 def hold_out(table: Table) -> tuple[Table, Table]:
-    """Divide into train and test: every tenth writer, or a tenth of each label where writers are few.
+    """Divide into train and test: every tenth writer, or a tenth of each label if writers are few.
 
-    Which rows of a label does not go by their order; it is the same every time.
+    The rows of a label are drawn at random, but the same every time.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def hold_out(table: Table) -> tuple[Table, Table]:
     names, groups = np.unique([] if table.writers is None else table.writers, return_inverse=True)
     if len(names) < HOLD_OUT:
         drawn = np.random.default_rng(0).random(len(table.labels))
-        groups = np.argsort(np.lexsort((drawn, table.labels)))  # each row's place, label after label
+        groups = np.argsort(np.lexsort((drawn, table.labels)))  # each row's position, sorted by label
     test = groups % HOLD_OUT == HOLD_OUT - 1
     if not test.any():
         raise UserError(
@@ -77,11 +77,11 @@ def hold_out(table: Table) -> tuple[Table, Table]:
 
 
 def arrays_of(train: Table, test: Table) -> dict[str, np.ndarray]:
-    """Return the arrays of a data set of which the labels are numbers.
+    """Return the arrays of a data set from tables with numbered labels.
 
     Raises
     ------
-    UserError : where the images to train and to test on differ in shape
+    UserError : if training and test images differ in shape
     """
     first, second = (list(table.inputs.shape[1:]) for table in (train, test))
     if first != second:

@@ -1,7 +1,7 @@
-"""text: texts with labels, from your own table or the Hugging Face hub.
+"""text: labelled texts from your own table or the Hugging Face hub.
 
-A tokenizer that is not given learns from all training texts, which nobody has in a federation: there the
-nodes would have to agree on one beforehand.
+Unless one is given, the tokenizer is trained on all training texts. In a federation nobody has these: nodes
+would have to agree on a tokenizer beforehand.
 """
 
 import json
@@ -23,7 +23,7 @@ from .labels import RULE, class_names
 from .tables import Table, arrays_of, hold_out, number_labels
 from .tokens import TextEncoder, read_tokenizer, train_tokenizer
 
-READING = 1  # raise it when the same texts give other tokens: what was prepared before is prepared again
+READING = 1  # raise it when the same texts give other tokens, so that prepared data are made anew
 
 
 def text(
@@ -95,7 +95,7 @@ def text(
 def _read(
     name: str, subset: str | None, splits: list[str | None], columns: dict[str, str | None]
 ) -> list[Table]:
-    """Return a table of texts for each split; of a table's file beside it there is one for each file."""
+    """Return a table of texts for each split of a hub set, or for each file."""
     if site_files.is_table(Path(name)):
         places = [one for one in (name, splits[1]) if one is not None]
         rows = [_read_file(place) for place in places]
@@ -110,24 +110,24 @@ def _read(
 
 
 def _read_file(path: str) -> Any:
-    """Return the rows of a table's file.
+    """Return the rows of a file with a table.
 
     Raises
     ------
-    UserError : for one that cannot be read
+    UserError : for a file that cannot be read
     """
     from datasets import Dataset as Rows
 
     try:
         return Rows.from_pandas(site_files.read_cells(Path(path)), preserve_index=False)
-    except Exception as error:  # of a file that is not there or damaged: the system's, pandas', pyarrow's
+    except Exception as error:  # for a missing or damaged file: of the system, pandas, pyarrow
         raise UserError(
             f"{path} cannot be read ({error}): expected a .csv, .tsv or .parquet table"
         ) from error
 
 
 def read_texts(path: Path, encoder: TextEncoder) -> site_files.SiteFile:
-    """Return the tokens of a table's texts, and their labels; some of these, or their column, may be missing.
+    """Return the tokens and labels of a table's texts; labels, or their column, may be missing.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def _texts(cells: list[Any], where: str) -> np.ndarray:
 
     Raises
     ------
-    UserError : for cells that are empty or no text
+    UserError : for cells that are empty or not a text
     """
     if other := [k for k, cell in enumerate(cells) if cell is not None and not isinstance(cell, str)]:
         kind = type(cells[other[0]]).__name__

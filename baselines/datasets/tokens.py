@@ -1,4 +1,4 @@
-"""Texts as tokens: numbers of words and parts of words, as many for each text.
+"""Texts as tokens: numbers of words and parts of words, equally many for each text.
 
 ``tokenizers``, the package behind it, is optional and imported where it is needed.
 """
@@ -15,21 +15,21 @@ from torch import Tensor
 from baselines.errors import UserError
 
 PADDING = 0  # the token that fills up a short text
-FILLERS = ("[PAD]", "<pad>")  # how tokenizers call it
+FILLERS = ("[PAD]", "<pad>")  # tokenizers' names for it
 UNKNOWN = "[UNK]"
 LACKING = "dataset=text needs the package tokenizers: pip install -e '.[text]'"
 
 
 @dataclass(frozen=True)
 class TextEncoder:
-    """Turns texts into tokens [n, length] in int64, and knows the table that they are from.
+    """Turns texts into tokens [n, length] in int64, and knows their table's columns.
 
     Parameters
     ----------
     tokenizer : of the package tokenizers, as JSON
     length : tokens of a text; longer ones are cut, shorter ones filled up with ``PADDING``
-    column, label : of a table, where the texts and their labels are
-    classes : the names of the labels; None where they are numbers
+    column, label : the table's columns with the texts and their labels
+    classes : the names of the classes; None if they are numbers
     """
 
     tokenizer: str
@@ -40,7 +40,7 @@ class TextEncoder:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "TextEncoder":
-        """Return the encoder of plain fields, as ``dataclasses.asdict`` and JSON leave them."""
+        """Return the encoder from plain fields, after ``dataclasses.asdict`` and JSON."""
         classes = fields["classes"]
         return cls(**{**fields, "classes": None if classes is None else tuple(classes)})
 
@@ -78,19 +78,17 @@ def import_tokenizers() -> Any:
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> str:
-    """Return a tokenizer as JSON; the same texts give the same one, in any order of theirs.
+    """Train a tokenizer and return it as JSON; the order of the texts does not matter.
 
-    Its tokens are words in small letters and parts of those that are rare: byte-pair encoding (Sennrich,
+    Its tokens are lower-case words and parts of rare words: byte-pair encoding (Sennrich,
     Haddow and Birch, *Neural Machine Translation of Rare Words with Subword Units*, ACL 2016).
 
     Raises
     ------
-    UserError : for texts of more signs than ``vocabulary``
+    UserError : for texts with more different characters than ``vocabulary`` allows
     """
     tokenizers = import_tokenizers()
-    tokenizer = tokenizers.Tokenizer(
-        tokenizers.models.BPE(unk_token=UNKNOWN)
-    )  # WordPiece numbers by chance
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=UNKNOWN))  # WordPiece's numbers vary
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     trainer = tokenizers.trainers.BpeTrainer(
@@ -106,14 +104,14 @@ def read_tokenizer(path: str, vocabulary: int) -> str:
 
     Raises
     ------
-    UserError : for one that cannot be read, has more than ``vocabulary`` tokens, or fills texts up with
+    UserError : for one that cannot be read, has more than ``vocabulary`` tokens, or fills up texts with
         another token than ``PADDING``
     """
     tokenizers = import_tokenizers()
     try:
         content = Path(path).read_text(encoding="utf-8")
         tokenizer = tokenizers.Tokenizer.from_str(content)
-    except Exception as error:  # which the package raises
+    except Exception as error:  # the package's errors
         raise UserError(
             f"dataset.tokenizer={path} cannot be read ({error}): expected a tokenizer.json of the package "
             "tokenizers"

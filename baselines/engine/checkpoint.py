@@ -1,9 +1,9 @@
-"""Checkpoints: a killed run resumes to the same result.
+"""Checkpoints: an interrupted run resumes with exactly the same numbers.
 
-``<run folder>/checkpoint/latest.pt`` holds all that the rounds to come depend on: the model, the strategy's
-state (of its parts, of its groups), the nodes' states, and how much of metrics.csv had been written. There
-is no random state among it: every draw has a generator of its own, named by seed, round and partition.
-A checkpoint is written as a new file that then takes the old one's name, so one of the two is always whole.
+``<run folder>/checkpoint/latest.pt`` holds everything that later rounds depend on: the model, the
+state of the strategy, its parts and groups, the nodes' states, and the size of metrics.csv. It needs no
+random state: every draw has its own generator, seeded by seed, round and partition. A checkpoint is written
+to a new file, which then replaces the old one: a complete file always exists.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ RECORDS = {record.__name__: record for record in (ArrayRecord, ConfigRecord, Met
 
 
 def packed(value: Any) -> Any:
-    """Return a value made of dicts, lists, records and tensors in that form."""
+    """Convert nested dicts, lists, records and tensors to such plain containers."""
     if isinstance(value, Array):
         return values_of(value).cpu()
     if isinstance(value, Tensor):
-        return value.cpu()  # a run may go on where there is no accelerator
+        return value.cpu()  # a run may resume on a machine without an accelerator
     if type(value).__name__ in RECORDS:
         return {type(value).__name__: {name: packed(item) for name, item in value.items()}}
     if isinstance(value, dict):
@@ -48,7 +48,7 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """Return what was packed."""
+    """Undo :func:`packed`."""
     if isinstance(value, dict):
         ((kind, items),) = value.items()
         content = {key: unpacked(item) for key, item in items.items()}
@@ -68,20 +68,20 @@ EARLIER_ONES = "checkpoint/round-*.pt"
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A run after a number of rounds.
+    """The state of a run after some rounds.
 
     Parameters
     ----------
     identity : of the run, see :mod:`baselines.experiment.identity`
-    server_round : the rounds that are done
+    server_round : number of completed rounds
     arrays : w[t]
     strategy : the strategy's ``state_dict``
-    nodes : what each node keeps, by partition id; None where the runtime does not tell
+    nodes : node states by partition id; None where the runtime cannot read them
     metrics_size : bytes of metrics.csv
-    wall_seconds : time that the run has taken
-    resumed : the rounds after which a process took it up again
+    wall_seconds : duration of the run so far
+    resumed : the rounds after which the run was resumed
     metrics_sum : checksum of those bytes
-    rounds : that were asked for
+    rounds : number of rounds requested
     """
 
     identity: str
@@ -96,13 +96,13 @@ class Checkpoint:
     rounds: int
 
     def save(self, folder: Path, keep: int = 1) -> None:
-        """Write the checkpoint of the run in ``folder``, in place of its last.
+        """Write this checkpoint into the run's ``folder``, replacing the latest.
 
-        ``keep`` is how many stay, the last among them; the others are named by their rounds.
+        ``keep`` is how many remain, this one included; above 1, each also has a file named by its round.
 
         Raises
         ------
-        OSError : when the disk is full; the last one stays
+        OSError : when the disk is full; the previous checkpoint remains
         """
         target = folder / LATEST
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -121,11 +121,11 @@ class Checkpoint:
             raise
 
     def restore(self, strategy: BaseStrategy) -> None:
-        """Give a strategy its state.
+        """Load the saved state into a strategy.
 
         Raises
         ------
-        UserError : when it is of another version of the strategy
+        UserError : when another version of the strategy saved it
         """
         try:
             strategy.load_state_dict(self.strategy)
@@ -134,14 +134,14 @@ class Checkpoint:
             raise UserError(line) from error
 
     def _name(self, fresh: Path, folder: Path) -> None:
-        """Give a checkpoint its second name, and take away those of later rounds, which are to be anew."""
+        """Name a checkpoint by its round; delete those of later rounds, which will be repeated."""
         named = folder / EARLIER.format(self.server_round)
         for path in _earlier(folder):
             if path.name >= named.name:
                 path.unlink()
         try:
             os.link(fresh, named)
-        except OSError:  # of a file system without links
+        except OSError:  # the file system has no hard links
             shutil.copyfile(fresh, named)
 
 
@@ -167,7 +167,7 @@ def _earlier(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> Checkpoint:
     try:
-        with ZipFile(path) as archive:  # whose sums torch does not check
+        with ZipFile(path) as archive:  # torch does not verify the checksums
             if damaged := archive.testzip():
                 raise BadZipFile(damaged)
         fields = {name: unpacked(value) for name, value in torch.load(path, weights_only=True).items()}
@@ -179,7 +179,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _write(fields: dict[str, Any], file: IO[bytes]) -> None:
-    """Save the fields, on the disk when it returns."""
+    """Save the fields; they are on disk when this returns."""
     try:
         torch.save(fields, file)
     except RuntimeError as error:  # torch hides why it could not write
@@ -188,7 +188,7 @@ def _write(fields: dict[str, Any], file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-# Own state: what a strategy of the user's own keeps from round to round, and no checkpoint would hold.
+# State that a user's own strategy keeps between rounds, and that no checkpoint would hold.
 
 
 WHAT_TO_DO = "which its state_dict does not hold: give it state_dict and load_state_dict, or set"
@@ -202,13 +202,13 @@ def unsaved(strategy: Any) -> list[str]:
 
 
 class UndeclaredStateCheck:
-    """The attributes that are no fields: they are seen when they are set, in the first round or later.
+    """Detect attributes set during a round that are not fields, so that no checkpoint holds them.
 
-    What a ``cached_property`` holds is none of them: it is computed again.
+    Values of a ``cached_property`` are ignored: they are recomputed.
 
     Parameters
     ----------
-    strategy : as it is before its first round
+    strategy : before its first round
     """
 
     def __init__(self, strategy: BaseStrategy) -> None:
@@ -216,7 +216,7 @@ class UndeclaredStateCheck:
         self._before = self._undeclared()
 
     def check(self) -> None:
-        """Raise ``UserError`` where a round has set one: what resumes would go on without it."""
+        """Raise ``UserError`` if a round has set one: a resumed run would lack it."""
         then = self._before
         now = self._undeclared()
         if lost := [name for name, value in now.items() if name not in then or value is not then[name]]:
@@ -238,7 +238,7 @@ class UndeclaredStateCheck:
 
 
 def _saved_by(strategy: Any) -> Any:
-    """Return the suite's class that a strategy is of, where the ``state_dict`` is the suite's."""
+    """Return the suite's class that a strategy extends, if it has the suite's ``state_dict``; else None."""
     kinds = type(strategy).__mro__
     saving = next(kind for kind in kinds if "state_dict" in vars(kind))
     suite = next(kind for kind in kinds if kind.__module__.startswith("strategies."))

@@ -27,12 +27,12 @@ FINISHED, DIVERGED, INTERRUPTED = "finished", "diverged", "interrupted"
 ENDED = (
     FINISHED,
     DIVERGED,
-)  # statuses of runs that have no round left; of others there may be more to come
-WANTED = {"overrides": str, "seed": int, "status": str}  # what every account has
+)  # statuses of completed runs; others may be resumed
+WANTED = {"overrides": str, "seed": int, "status": str}  # in every environment.json, with its type
 
 
 def environment(folder: Path) -> dict[str, Any]:
-    """Return what a run has written of itself; nothing where it has not, or where that is damaged."""
+    """Return the content of a run's environment.json; empty if it is missing or damaged."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         content = loads((folder / "environment.json").read_text())
         return content if isinstance(content, dict) else {}
@@ -51,14 +51,14 @@ def checksum(path: Path, count: int | None = None) -> str:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Return the hash of each file that a run's account stands for."""
+    """Return the hash of each of ``FILES`` that the folder has."""
     return {name: checksum(folder / name) for name in FILES if (folder / name).is_file()}
 
 
 def damage(folder: Path) -> str | None:
-    """Return what is wrong with the files of a run that has ended, in a few words; None where nothing is.
+    """Return what is wrong with the files of a run that has ended; None if they are intact.
 
-    A run older than the checksums tells nothing but the size of metrics.csv.
+    A run older than the checksums is checked by the size of metrics.csv alone.
     """
     content = environment(folder)
     if not _is_whole(content):
@@ -66,7 +66,7 @@ def damage(folder: Path) -> str | None:
         return f"environment.json is {'damaged' if exists else 'missing'}"
     if size(folder / "metrics.csv") == 0:
         return "metrics.csv is missing or empty"
-    if content["status"] == "running":  # or killed: its files go on beyond what it has told
+    if content["status"] == "running":  # or killed: its files have grown since it recorded them
         return None
     if size(folder / "metrics.csv") != content.get("metrics_size", size(folder / "metrics.csv")):
         return "metrics.csv has become longer or shorter since the run wrote it"
@@ -90,7 +90,7 @@ def _is_whole(content: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an error of the disk name the file: one that is full says nothing of it."""
+    """Add the file's name to an ``OSError`` without one, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -106,7 +106,7 @@ PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "timm", "numpy", "h
 
 
 def provenance(experiment: Experiment) -> dict[str, Any]:
-    """Return what environment.json says of a run when it begins."""
+    """Return what environment.json records when a run begins."""
     gpu = accelerator()
     return {
         "overrides": experiment.overrides,
@@ -130,7 +130,7 @@ def provenance(experiment: Experiment) -> dict[str, Any]:
 
 
 class ResourceUsage:
-    """What this process uses from now on, as environment.json says when a run has ended.
+    """Measures what this process uses from now on, for environment.json.
 
     Parameters
     ----------
@@ -145,17 +145,17 @@ class ResourceUsage:
     def describe(self) -> dict[str, Any]:
         """Return the accelerator's peak memory in bytes, and how the steps were taken.
 
-        None where this process does not know: on the CPU, and of steps that other processes took. Ray's
-        workers tell theirs in the end (:func:`merge_usage`).
+        None where this process does not know: memory on the CPU, and steps that other processes took.
+        Ray's workers report theirs at the end (:func:`merge_usage`).
         """
         steps = steps_since(self._before)
         return {"gpu_peak_bytes": peak_memory(self.device), "steps": steps if any(steps.values()) else None}
 
 
 def merge_usage(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what several processes have used together: their steps' sums, and the greatest peak memory.
+    """Merge the usage of several processes: the sum of their steps, and the greatest peak memory.
 
-    Nothing where there are none.
+    Empty without any.
     """
     if not workers:
         return {}
@@ -174,10 +174,10 @@ def _version(package: str) -> str | None:
 
 
 def git_commit() -> str | None:
-    """Return the commit of the code, with ``-dirty`` where the code or configuration is not that commit's.
+    """Return the commit of the code, with ``-dirty`` if code or configuration has changed since.
 
-    Other files do not count: results are written where they are committed. None outside git, and where the
-    code is not in it, as in an environment within a repository of the user's own.
+    Other files do not count: results are written into the same repository. None outside git, and where git
+    does not track the code, as in an environment inside a user's own repository.
     """
     covered = [f":(glob){pattern}" for pattern in COVERED]
     try:
@@ -202,11 +202,11 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-# Files that are there whole: an interruption or a full disk leaves the old one as it was.
+# Atomic writes: an interruption or a full disk leaves the old file unchanged.
 
 
 def write_atomically(target: Path, text: str) -> None:
-    """Write a text file beside ``target``, then put it in its place."""
+    """Write a text file beside ``target``, then rename it to ``target``."""
     fresh = target.with_suffix(".tmp")
     try:
         with naming(target):

@@ -26,7 +26,7 @@ from .run_folder import RunFolder
 from .saved_model import ModelSaver, describe
 
 Metrics = dict[str, float]
-Owners = Sequence[int | None]  # for each model: whose own it is, None for that of several nodes
+Owners = Sequence[int | None]  # for each model, the node that it belongs to; None if several share it
 
 
 class Evaluator(ServerData):
@@ -55,7 +55,7 @@ class Evaluator(ServerData):
         return lambda: metrics
 
     def predictions(self, models: Sequence[ArrayRecord], owners: Owners) -> list[tuple[Tensor, Tensor]]:
-        """Return the test examples' labels and what each model takes them for, in this process."""
+        """Return the test labels and each model's predictions, computed in this process."""
         results = []
         for arrays, owner in zip(models, owners, strict=True):
             load(self._model, arrays)
@@ -77,9 +77,9 @@ class Evaluator(ServerData):
         return torch.stack([self._is_correct(arrays) for arrays in models])
 
     def compute_gradient(self, model: ArrayRecord) -> ArrayRecord:
-        """Return the gradient of the loss on the validation examples; 0 for what is not trained.
+        """Return the gradient of the loss on the validation examples; 0 for entries that are not trained.
 
-        A parameter of two names has it under both, as the model would otherwise be loaded from the other one.
+        A parameter with two names has its gradient under both: loading would otherwise take the other one.
         """
         load(self._model, model)
         task, named = self.experiment.dataset.task, self._model.named_parameters(remove_duplicate=False)
@@ -117,11 +117,11 @@ class Pending:
 
     Parameters
     ----------
-    server_round : after which they are the strategy's
-    models : by what the strategy calls them
+    server_round : the round that produced them
+    models : by the strategy's names for them
     weights : how many nodes each is for
-    on_nodes : how they did there; their metrics where the server has no test set
-    waits : by split, what returns their metrics
+    on_nodes : metrics measured on the nodes, used where the server has no test set
+    waits : by split, a function that waits for their metrics
     """
 
     server_round: int
@@ -132,7 +132,7 @@ class Pending:
 
 
 class ServerEvaluation:
-    """Evaluates, writes down, shows, and keeps the model that is asked for.
+    """Evaluates models, records and shows their metrics, and saves the requested model.
 
     Parameters
     ----------
@@ -153,12 +153,12 @@ class ServerEvaluation:
         save = experiment.settings.save
         self._saver = ModelSaver(folder.path, save, describe(experiment)) if save else None
         self._pending: Pending | None = None
-        self._mean: Metrics = {}  # of the last models; none where a resumed run had nothing left to do
+        self._mean: Metrics = {}  # of the last models; empty where a resumed run had nothing left to do
 
     def begin(
         self, server_round: int, models: Models, weights: list[int], owners: Owners, on_nodes: Metrics
     ) -> None:
-        """Begin to evaluate the models; where it costs no time, wait."""
+        """Begin to evaluate the models; also finish, unless workers evaluate meanwhile."""
         arrays, wanted = list(models.values()), {"test": len(self.experiment.test_examples) > 0}
         wanted["validation"] = self.experiment.settings.validates
         splits = [split for split, is_wanted in wanted.items() if is_wanted]
@@ -168,7 +168,7 @@ class ServerEvaluation:
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the models that are evaluated, write down how well they do, show the mean over nodes."""
+        """Wait for the pending models' metrics, record them, and show their mean over the nodes."""
         if (pending := self._pending) is None:
             return
         self._pending = None
@@ -179,14 +179,14 @@ class ServerEvaluation:
         self.progress.show(pending.server_round, self._mean)
 
     def resume_from(self, server_round: int, models: Models) -> None:
-        """Keep what is to be kept of a run that goes on, and may have kept something else."""
+        """Save the model that a resumed run asks for; it may have saved another before."""
         saver = self._saver or ModelSaver(self.folder.path, None)  # the run may have kept models before
         saver.resume_from(
             server_round, models, "test" if len(self.experiment.test_examples) else "node-test"
         )
 
     def end(self, server_round: int, models: Models, owners: Owners) -> None:
-        """Keep the last models, and write down how they do on each class, where that is asked for."""
+        """Save the last models and their metrics per class, where requested."""
         self.finish()
         if self._saver is not None:
             self._saver.end(server_round, models, self._mean)
@@ -195,7 +195,7 @@ class ServerEvaluation:
             write_classes(self.folder.path, list(models), predicted)
 
     def _written(self, pending: Pending, split: str, results: list[Metrics]) -> Metrics:
-        """Write down the metrics of each model; return their mean over the nodes."""
+        """Record the metrics of each model; return their mean over the nodes."""
         for name, metrics in zip(pending.models, results, strict=True):
             self.folder.write(pending.server_round, split, name, metrics, is_one_of=len(results) > 1)
         mean = results[0]

@@ -1,7 +1,8 @@
 """Exported models: ONNX and TorchScript files that take raw rows and return probabilities.
 
-The preprocessing and the softmax are inside, and the number of rows is free. Classes, columns and what else
-is known of the model stand in the file, as JSON under the key of :mod:`~baselines.engine.saved_model`.
+The preprocessing and the softmax are inside, and the number of rows is free. The file holds classes,
+columns and the rest of the model's description as JSON, under the key of
+:mod:`~baselines.engine.saved_model`.
 """
 
 import importlib.util
@@ -29,8 +30,8 @@ from .saved_model import METADATA_KEY
 ONNX, TORCHSCRIPT = ".onnx", ".pt"
 LIBRARIES = ("onnx", "onnxruntime", "onnxscript")  # the extra: pip install -e '.[onnx]'
 ROWS, PROBABILITIES = "rows", "probabilities"  # the names of the input and the output
-LONGEST = 300  # signs of an exporter's error
-AGREEMENT = 1e-4  # of probabilities; another library adds in another order
+LONGEST = 300  # characters of an exporter's error
+AGREEMENT = 1e-4  # between probabilities; libraries sum in different orders
 
 
 class Probabilities(nn.Module):
@@ -74,7 +75,7 @@ class _Normalized(nn.Module):
 
 
 def check_target(target: Path) -> None:
-    """Refuse a file that a model cannot be exported to.
+    """Reject a file that no model can be exported to.
 
     Raises
     ------
@@ -90,7 +91,7 @@ def check_target(target: Path) -> None:
 
 
 def export(predictor: Predictor, target: Path) -> None:
-    """Write a model that takes raw rows; it is compared with the predictor before the file is put in place.
+    """Export a model that takes raw rows; write the file only if it agrees with the predictor.
 
     Raises
     ------
@@ -110,11 +111,11 @@ def export(predictor: Predictor, target: Path) -> None:
         fresh = Path(folder, target.name)
         try:
             with warnings.catch_warnings(), torch.no_grad():
-                warnings.simplefilter("ignore")  # of the exporters, about what they will become
+                warnings.simplefilter("ignore")  # exporters warn of their own deprecations
                 write(module, rows[:2], fresh, about)
         except OSError:
             raise
-        except Exception as error:  # the exporters', of an operation that they do not know
+        except Exception as error:  # an exporter does not know an operation
             reason = f"{type(error).__name__}: {error}"[:LONGEST]
             raise UserError(f"{target}: this model cannot be exported ({reason})") from error
         _compare(predictor, rows, load(fresh), target)
@@ -122,7 +123,7 @@ def export(predictor: Predictor, target: Path) -> None:
 
 
 def _sample(predictor: Predictor) -> Tensor:
-    """Return rows to export with and to compare on: about the mean, where that is known."""
+    """Return random rows for export and comparison, around the mean where it is known."""
     draws = torch.Generator().manual_seed(0)
     shape = (5, *predictor.shape)
     if not predictor.dtype.is_floating_point:
@@ -142,7 +143,7 @@ def _sample(predictor: Predictor) -> Tensor:
 def _compare(
     predictor: Predictor, rows: Tensor, exported: Callable[[Tensor], np.ndarray], target: Path
 ) -> None:
-    """Refuse an exported model that says something else than the predictor, or takes two rows alone."""
+    """Reject an exported model that differs from the predictor, or takes only the exported number of rows."""
     for count in (1, len(rows)):
         expected = predictor(rows[:count])
         if expected.num_diverged:

@@ -1,9 +1,8 @@
 """Loggers: send metrics to TensorBoard, MLflow or Weights & Biases.
 
-A metric's name there is ``split/metric``, so that runs of two methods are one chart. Where a round has
-several models, that is their mean over the nodes, and each of them is ``split/model/metric``, as each node
-is. The step is the round. A resumed run goes on in the same place, and what had been logged after the
-checkpoint is there once. Beside the metrics stand the hyperparameters, commit, identity and status.
+A metric is logged as ``split/metric``, so that several methods share a chart. With several models that is
+their mean over the nodes; each model, or node, is ``split/model/metric``. The step is the round. A resumed
+run continues the same log, without duplicates. Hyperparameters, commit, identity and status are logged too.
 """
 
 import logging
@@ -42,11 +41,11 @@ class TensorBoard(Logger):
     """Event files in the run's folder ``tensorboard``: ``tensorboard --logdir outputs``."""
 
     _writer: Any = field(default=None, init=False, repr=False)
-    _ending: Any = field(default=None, init=False, repr=False)  # what the tab HPARAMS is to read in the end
+    _ending: Any = field(default=None, init=False, repr=False)  # HPARAMS tab, at the end
 
     def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("torch.utils.tensorboard", "tensorboard")
-        first = 0 if last_round is None else last_round + 1  # an earlier process may have logged later ones
+        first = 0 if last_round is None else last_round + 1  # later rounds may have been logged
         self._writer = module.SummaryWriter(str(folder / "tensorboard"), purge_step=first)
         for name, tag in run_tags(experiment).items():
             self._writer.add_text(name, tag)
@@ -91,7 +90,7 @@ class MLflow(Logger):
     def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("mlflow", "mlflow")
         beside = folder.absolute().parent
-        with FileLock(beside / ".mlflow.lock"):  # another job of the sweep may lay out the store
+        with FileLock(beside / ".mlflow.lock"):  # another run of the sweep may be creating the store
             self._client = module.MlflowClient(self.uri or f"sqlite:///{beside}/mlflow.db")
             experiment_id = self._experiment_id()
         known = folder / "mlflow_run_id.txt"
@@ -177,7 +176,7 @@ class WandB(Logger):
         )
         self._logged = known.get("logged", {})
         self._run.define_metric("round")
-        self._run.define_metric("*", step_metric="round")  # some of a round come after those of the next
+        self._run.define_metric("*", step_metric="round")  # rounds may be logged out of order
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
         new = {name: value for name, value in metrics.items() if server_round > self._logged.get(name, -1)}
@@ -193,20 +192,20 @@ class WandB(Logger):
 
 
 def run_name(experiment: Experiment, folder: Path) -> str:
-    """Return what a run is called: the overrides that decide its numbers; its folder's name without any."""
+    """Return a run's display name: the overrides that decide its numbers, or else its folder's name."""
     texts = {text: re.split("[.=]", text.lstrip("+~"))[0] for text in shlex.split(experiment.overrides)}
     own = [text for text, group in texts.items() if group not in (*BESIDE, "data_root", "hydra")]
     return shlex.join(own) or folder.absolute().name
 
 
 def run_tags(experiment: Experiment) -> dict[str, str]:
-    """Return what code and what experiment a run's numbers come from."""
+    """Return the commit and the identity of a run, as tags."""
     commit = git_commit()
     return ({"commit": commit} if commit else {}) | {"identity": experiment.identity()}
 
 
 def batched(items: list[Any], count: int) -> Iterator[list[Any]]:
-    """Yield the items in batches of a size."""
+    """Yield the items in batches of ``count``."""
     for first in range(0, len(items), count):
         yield items[first : first + count]
 
@@ -220,7 +219,7 @@ def _imported(module: str, package: str) -> Any:
         ) from error
 
 
-# How a run shows where it is: a live bar on a terminal, plain lines elsewhere.
+# Progress of a run: a live bar on a terminal, plain lines elsewhere.
 
 
 def is_colored(stream: TextIO) -> bool:
@@ -241,7 +240,7 @@ def set_log_colors() -> None:
 
 
 class Bars(bars.Progress):
-    """Lines that fit the terminal: a bar where there is room, then what is measured; where it is stays."""
+    """Progress lines that fit the terminal: the bar and the metrics make way first."""
 
     def get_renderables(self) -> Iterator[Table]:
         """Yield a line for each task."""
@@ -250,7 +249,7 @@ class Bars(bars.Progress):
 
 
 def bar_line(task: bars.Task, width: int) -> Table:
-    """Return a task's line within ``width``: the bar goes first, then the time taken, then the metrics."""
+    """Return a task's line within ``width``: drop the bar first, then the time taken, then the metrics."""
     head, own = task.description, [*task.fields["texts"], f"in {clock(task.elapsed)}"]
     end = f"left {clock(task.fields['left']())}"
     while own and len("  ".join([head, *own, end])) > width:
@@ -272,9 +271,9 @@ class Progress:
 
     Parameters
     ----------
-    rounds : how many there will be
-    name : what each line begins with where several runs write to one terminal, which then has no bar
-    sweep : of which the run is one, in this process; it has a line of its own below
+    rounds : number of rounds
+    name : prefix of each line where several runs share a terminal, which then has no bar
+    sweep : the sweep that this process runs; shown on a second line
     """
 
     def __init__(self, rounds: int, name: str = "", sweep: Sweep | None = None) -> None:
@@ -282,7 +281,7 @@ class Progress:
         self.console = Console()
         self.bar: bars.Progress | None = None
         self.started = time.monotonic()
-        self.first, self.done = 0, 0  # the round that this process goes on from, and the last it has done
+        self.first, self.done = 0, 0  # the round that this process resumed from, and its last completed one
         if self.console.is_terminal and not name:
             self.bar = Bars(console=self.console)
             self.task = self.bar.add_task(f"round 0/{rounds}", total=rounds, texts=(), left=self._left)
@@ -292,7 +291,7 @@ class Progress:
                 self.whole = self.bar.add_task(head, total=sweep.total, **columns)
 
     def _left(self) -> float | None:
-        """Return the seconds that the rounds left will take, by the mean of those that this process did."""
+        """Estimate the seconds left, from the mean duration of this process' rounds."""
         done = self.done - self.first
         return (time.monotonic() - self.started) / done * (self.rounds - self.done) if done else None
 
@@ -323,15 +322,15 @@ class Progress:
             self.sweep.count(time.monotonic() - self.started, (self.done - self.first) / self.rounds)
         if self.bar:
             if self.sweep and self.sweep.total:
-                self.bar.remove_task(self.whole)  # the next run has it
+                self.bar.remove_task(self.whole)  # the next run shows it
             self.bar.stop()
             logging.getLogger("flwr").handlers = self.handlers
 
     def show(self, server_round: int, metrics: dict[str, float]) -> None:
-        """Show the round's test metrics; without any (not evaluated) only the count moves on."""
+        """Show the round's test metrics; without any (not evaluated), only advance the count."""
         texts = [f"{name} {value:.4g}" for name, value in metrics.items()]
         if not self.done and server_round:
-            self.first = server_round - 1  # of a resumed run it is not 0
+            self.first = server_round - 1  # not 0 in a resumed run
         self.done = server_round
         if self.bar:
             new: dict[str, Any] = {"texts": texts} if texts else {}

@@ -24,21 +24,21 @@ from strategies.shared.checks import has_diverged, void_measures
 from .environment import environment, naming
 
 COLUMNS = ("round", "split", "model", "metric", "value")
-OWN_GROUP = "own group"  # the "model" of a mean over the nodes, each with the model of its group
-# words in the name of a metric of which less is better, and in that of an exception
+OWN_GROUP = "own group"  # the "model" of a mean over the nodes, each with its group's model
+# a metric whose name has one of these words is better when lower; HIGHER lists exceptions
 LOWER = ("loss", "error", "mae", "mse", "nll", "entropy", "perplexity", "variance", "bytes", "seconds")
 HIGHER = ("explained_variance",)
-EVALUATIONS = ("test", "validation", "node-test")  # the splits of what models are evaluated on
-NODE = r"^node ?(\d+)$"  # the "model" of a row that is one node's, by its partition
-GLOBAL = "global"  # the "model" of what is of all nodes
+EVALUATIONS = ("test", "validation", "node-test")  # the splits on which models are evaluated
+NODE = r"^node ?(\d+)$"  # the "model" of a row about one node, with its partition id
+GLOBAL = "global"  # the "model" of a row about all nodes together
 SITES = "site-test"  # the "split" of what each node measures on its own test data
-BY_NODE = "site-train"  # the "split" of what is each node's of a round of training
+BY_NODE = "site-train"  # the "split" of each node's training metrics
 
 
 def spread(per_site_metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the lowest, the highest and the median of each metric over the sites that sent it.
 
-    NaN where one of them is no number: it has no place among the others, and would hide.
+    NaN if any of them is not finite, since it cannot be ranked and must not go unnoticed.
     """
     spreads: dict[str, float] = {}
     for name in dict.fromkeys(name for metrics in per_site_metrics.values() for name in metrics):
@@ -51,11 +51,11 @@ def spread(per_site_metrics: Mapping[str, Mapping[str, float]]) -> dict[str, flo
 
 
 def less_is_better(metric: str) -> bool:
-    """Say in which direction a metric is good, by its name."""
+    """Say, by its name, whether a lower value of a metric is better."""
     return any(word in metric for word in LOWER) and not any(word in metric for word in HIGHER)
 
 
-# The objective: what a sweeper looks for the best of.
+# The objective: the metric that a sweeper optimises.
 
 
 def objective(folder: Path, name: str, server_round: int | None = None) -> float | None:
@@ -94,12 +94,12 @@ def by_round(folder: Path, name: str) -> dict[int, float]:
 Row = tuple[int, str, str, str, float]  # as COLUMNS
 HAS_DIVERGED = "the run has diverged:"  # begins the line, also in the log of a deployment
 RATES = ("client.optimizer.lr", "step_size.eta")
-NEUTRAL = "1.0"  # of a step size that leaves the step as it is
+NEUTRAL = "1.0"  # a rate that changes nothing, so no remedy
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Since which round a run's evaluations are not finite, and of which split they are."""
+    """The first round from which a run's evaluations are not finite, and their split."""
 
     server_round: int
     split: str
@@ -110,7 +110,7 @@ def check_divergence(experiment: Experiment, folder: Path) -> None:
 
     Raises
     ------
-    RunDiverged : so
+    RunDiverged : where the run has diverged
     UserError : when metrics.csv is damaged
     """
     if (divergence := divergence_of(_rows(folder))) is None:
@@ -125,7 +125,7 @@ def check_divergence(experiment: Experiment, folder: Path) -> None:
 
 
 def divergence_of(rows: Iterable[Row]) -> Divergence | None:
-    """Return since when the evaluations in rows of metrics.csv are not finite; None where the last are."""
+    """Return since when the evaluations in rows of metrics.csv are not finite; None if the last is."""
     divergences = []
     for split, rounds in diverged_rounds(rows).items():
         since = None
@@ -137,7 +137,7 @@ def divergence_of(rows: Iterable[Row]) -> Divergence | None:
 
 
 def diverged_rounds(rows: Iterable[Row]) -> dict[str, dict[int, bool]]:
-    """Return by split whether each round's evaluation is not finite, of several models their mean."""
+    """Return by split and round whether the evaluation is not finite; of several models, their mean."""
     measured: dict[str, dict[int, dict[str, dict[str, float]]]] = {}
     for server_round, split, model, metric, value in rows:
         if split in EVALUATIONS:
@@ -194,9 +194,9 @@ def best_round(folder: Path, name: str) -> int | None:
 
 
 def describe_end(folder: Path) -> str:
-    """Return a line on a run that has ended: its last and its best evaluation, and how long it took.
+    """Describe a run that has ended in one line: last and best evaluation, and duration.
 
-    Of the first that it has: the accuracy on the test set, on the nodes' own tests, or the loss there.
+    The metric is the accuracy on the test set, else on the nodes' own tests, else the loss in this order.
     """
     names = (f"{split}/{metric}" for metric in ("accuracy", "loss") for split in ("test", "node-test"))
     name = next((name for name in names if by_round(folder, name)), None)
@@ -224,11 +224,11 @@ def describe_seconds(seconds: float) -> str:
 
 
 def should_stop(folder: Path, stopping: EarlyStopping, server_round: int) -> bool:
-    """Say whether the run has waited long enough for a better round; the model before training is one.
+    """Say whether ``patience`` rounds have passed without a better one; round 0 is the initial model.
 
     Raises
     ------
-    UserError : when nothing of that name has been measured in all this time
+    UserError : when the metric has never been measured by then
     """
     if stopping.patience is None:
         return False
@@ -241,31 +241,31 @@ def should_stop(folder: Path, stopping: EarlyStopping, server_round: int) -> boo
 
 
 def describe_stop(folder: Path, stopping: EarlyStopping) -> dict[str, Any]:
-    """Return what environment.json says of it."""
+    """Return what environment.json records of early stopping."""
     if stopping.patience is None:
         return {}
     return {"best_round": best_round(folder, stopping.metric)}
 
 
-# What a run measures on request: bytes of messages, how the nodes differ, classes one by one.
+# Measured on request: bytes of messages, differences between nodes, metrics per class.
 
 
 Sent = dict[str, float]
 TENTH = 0.1
-MOST_NAMED = 10  # nodes in a line
+MOST_NAMED = 10  # nodes named in a line
 PER_CLASS, CONFUSION = "per_class.csv", "confusion.csv"
 NUM_EXAMPLES, PARTITION_ID = "num_examples", "partition_id"  # as metrics.csv has them
 
 
 def count_bytes(messages: Iterable[Message]) -> list[int]:
-    """Return how many bytes of arrays and metrics each message carries, as sent; a failure has none."""
+    """Return the bytes of arrays and metrics in each message, as sent; 0 for a failure."""
     return list(map(count_message_bytes, messages))
 
 
 def count_compressed_bytes(messages: Iterable[Message]) -> list[int]:
-    """Return how many bytes each message's arrays take where the transport compresses them (zlib, level 1).
+    """Return the bytes of each message's arrays after compression (zlib, level 1).
 
-    An array that several messages share is compressed once, and counts in each.
+    An array shared by several messages is compressed once and counted in each.
     """
     sizes: dict[int, int] = {}
     totals = []
@@ -281,7 +281,7 @@ def count_compressed_bytes(messages: Iterable[Message]) -> list[int]:
 
 
 def sent(messages: Sequence[Message], replies: Sequence[Message], compressed: bool) -> dict[str, Sent]:
-    """Return the bytes of a round, down and up: ``global`` those of all nodes, ``node 3`` those of one.
+    """Return a round's bytes, down and up, of all nodes (``global``) and of each (``node 3``).
 
     A node that does not answer, or whose ClientApp does not say which partition it holds, counts in
     ``global`` alone.
@@ -295,13 +295,13 @@ def sent(messages: Sequence[Message], replies: Sequence[Message], compressed: bo
     for reply, size in zip(replies, up, strict=True):
         if (partition := partition_of(reply)) is not None:
             own = counts.setdefault(f"node {partition}", {"bytes_down": 0.0, "bytes_up": 0.0})
-            own["bytes_down"] += to_node.pop(reply.metadata.src_node_id, 0)  # once, of several messages
+            own["bytes_down"] += to_node.pop(reply.metadata.src_node_id, 0)  # once
             own["bytes_up"] += size
     return counts
 
 
 def partition_of(reply: Message) -> int | None:
-    """Return the partition that a reply is of; None of a failure, and of a ClientApp that does not say."""
+    """Return the partition that a reply comes from; None for a failure or if the ClientApp does not say."""
     if not reply.has_content() or protocol.METRICS not in reply.content:
         return None
     partition_id = reply.content.metric_records[protocol.METRICS].get(protocol.PARTITION_ID)
@@ -309,7 +309,7 @@ def partition_of(reply: Message) -> int | None:
 
 
 def place_of(node: str) -> tuple[int, str]:
-    """Return what nodes are sorted by: the partition in ``node 3``, else a site's name."""
+    """Return a sort key of nodes: the partition in ``node 3``, else a site's name."""
     number = node.removeprefix("node ")
     return (int(number), "") if number.isdecimal() else (-1, node)
 
@@ -317,8 +317,8 @@ def place_of(node: str) -> tuple[int, str]:
 def per_node_metrics(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
     """Return what each node has measured while it trained, ``node 3`` by its partition.
 
-    Of a node that trains several groups' models it is the mean of what it tells of each. A node that does
-    not answer, or whose ClientApp does not say which partition it holds, has no part.
+    For a node that trains several groups' models it is the mean over them. A node that does not answer,
+    or whose ClientApp does not say which partition it holds, is left out.
     """
     by_node: dict[str, dict[str, list[float]]] = {}
     for reply in replies:
@@ -330,7 +330,7 @@ def per_node_metrics(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
 
 
 def _numbers_of(reply: Message) -> dict[str, float]:
-    """Return the numbers that a reply tells, but which partition it is of."""
+    """Return a reply's metrics, without its partition id."""
     if not reply.has_content() or protocol.METRICS not in reply.content:
         return {}
     numbers = scalars(reply.content.metric_records[protocol.METRICS])
@@ -339,10 +339,10 @@ def _numbers_of(reply: Message) -> dict[str, float]:
 
 
 def find_rare_nodes(contributions: Mapping[str, Mapping[str, int]]) -> str:
-    """Return which nodes were left out of more rounds than they took part in, as ``partition 3 (1 of 9)``.
+    """Name the nodes that were left out of more rounds than they took part in: ``partition 3 (1 of 9)``.
 
-    ``contributions`` are a strategy's: a node that was never asked, or has dropped out, is no failure. The
-    rarest come first; of many, the others are counted.
+    ``contributions`` are a strategy's participation counts, in which rounds that did not ask a node do not
+    count. The rarest come first; beyond ``MOST_NAMED`` the others are only counted.
     """
     counts = {
         name: (one["updates"], one["updates"] + one["left_out"]) for name, one in contributions.items()
@@ -366,7 +366,7 @@ def scalars(record: MetricRecord | None) -> dict[str, float]:
 def node_spread(replies: Iterable[Message]) -> dict[str, float]:
     """Return each metric's worst value, the mean of the worst tenth, and the variance, over the nodes.
 
-    Each node counts the same; a tenth is rounded up to whole nodes. Nodes without test data have no part.
+    Each node counts the same; a tenth is rounded up to whole nodes. Nodes without test data are left out.
     """
     by_metric: dict[str, list[float]] = {}
     for reply in replies:
@@ -377,7 +377,7 @@ def node_spread(replies: Iterable[Message]) -> dict[str, float]:
     for name, values in by_metric.items():
         worst_first = sorted(values, reverse=less_is_better(name))
         if any(map(math.isnan, values)):
-            worst_first = [math.nan]  # has no place among numbers, and would hide
+            worst_first = [math.nan]  # cannot be ranked, and must not go unnoticed
         tenth = worst_first[: math.ceil(TENTH * len(values))]
         spreads[f"{name}_worst"] = worst_first[0]
         spreads[f"{name}_worst_tenth"] = fmean(tenth)
@@ -388,9 +388,9 @@ def node_spread(replies: Iterable[Message]) -> dict[str, float]:
 def write_classes(folder: Path, names: Sequence[str], predictions: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Write per_class.csv and confusion.csv of models, from (labels, predictions) of each on the test set.
 
-    A class' accuracy is the share of its examples that are found (recall), its precision the share that is
-    right among what is taken for it; empty where there is none. Both are NaN of a model that has no output
-    for some example, which it takes for no class: ``nan`` in confusion.csv.
+    A class' accuracy is its recall; accuracy and precision are empty where there is nothing to divide by.
+    Both are NaN for a model without a finite output for some example, predicted as ``nan`` in
+    confusion.csv.
     """
     from sklearn.metrics import confusion_matrix  # takes a second, which a client need not spend
 

@@ -1,7 +1,7 @@
-"""Predictor: a run's trained model with its preprocessing, for raw rows as a site has them.
+"""Predictor: a run's trained model with its preprocessing, for a site's raw rows.
 
 The network, the schema and the normalisation are the run's own (:mod:`~baselines.engine.saved_model` says
-where they come from, and what is executed to load them).
+where they come from, and what code runs to load them).
 """
 
 import math
@@ -30,7 +30,7 @@ from .saved_model import SavedModel, load_model
 
 
 class Prediction(NamedTuple):
-    """What a model says of rows.
+    """A model's predictions for some rows.
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ class Measures:
     ----------
     accuracy : share of rows whose class is predicted; NaN where some row has no prediction
     loss : mean cross-entropy; NaN where the accuracy is
-    recall : of each class with rows, how many are found (NaN where the accuracy is), and how many there are
+    recall : by class with rows, the number predicted correctly (NaN where the accuracy is) and the number
+        of rows
     """
 
     accuracy: float
@@ -83,13 +84,13 @@ class Predictor:
 
     @cached_property
     def schema(self) -> Schema | None:
-        """What the sites have agreed on; None for a run whose data were no sites' own."""
+        """What the sites have agreed on; None if the data were not the sites' own."""
         fields = self.model.description.get("schema")
         return None if fields is None else schema_of(fields)
 
     @property
     def encoder(self) -> TextEncoder | None:
-        """What turns texts into rows; None for a run whose data were no texts."""
+        """Turns texts into rows; None if the data were not texts."""
         return self.model.experiment.dataset.encoder
 
     @property
@@ -104,7 +105,7 @@ class Predictor:
 
     @property
     def _like(self) -> Inputs:
-        """No rows, of the shape and dtype of raw ones; of several inputs a tuple or a dict."""
+        """An empty batch with the shape and dtype of raw rows; a tuple or dict for several inputs."""
         rows = self.model.experiment.dataset.test_inputs
         return rows if are_several(rows) else torch.zeros(0, *self.shape, dtype=self.dtype)
 
@@ -137,10 +138,9 @@ class Predictor:
 
         Parameters
         ----------
-        rows : [n, ...] of the shape and dtype of a site's data; of a table a DataFrame with the schema's
-            columns, in any order and among others, or an array with one column each, in that order. For a
-            model of texts a list of these, or a DataFrame with their column; for one of several inputs a
-            tuple or a dict of arrays
+        rows : [n, ...] with the shape and dtype of a site's data. For a table, a DataFrame that has the
+            schema's columns, or an array with these in order. For texts, a list, or a DataFrame with their
+            column. For several inputs, a tuple or dict of arrays
 
         Raises
         ------
@@ -151,7 +151,7 @@ class Predictor:
     def predict(
         self, inputs: Inputs, labels: Sequence[str] | None = None
     ) -> tuple[Prediction, Measures | None]:
-        """Return what the model says of raw ``inputs`` [n, ...], and with ``labels`` how well.
+        """Return the prediction for raw ``inputs`` [n, ...] and, given ``labels``, how well it agrees.
 
         Raises
         ------
@@ -184,7 +184,7 @@ class Predictor:
         return Measures(accuracy, loss if is_whole else math.nan, recall)
 
     def read(self, path: Path) -> SiteFile:
-        """Return what lies at ``path``, read and refused as a site does; some labels or all may be missing.
+        """Read and check the data at ``path`` as a site does; labels may be missing.
 
         Raises
         ------
@@ -236,7 +236,7 @@ class Predictor:
         return values
 
     def _values(self, rows: Any) -> Any:
-        """Return the tokens of texts, a table's columns in their order, and other rows as they are."""
+        """Return texts as tokens, a table as its columns in order, and other rows unchanged."""
         if self.encoder is not None:
             return self._encoded(rows, self.encoder)
         if not isinstance(rows, pd.DataFrame):
@@ -255,7 +255,7 @@ class Predictor:
         return table.to_numpy(dtype=np.float64, na_value=np.nan)
 
     def _encoded(self, rows: Any, encoder: TextEncoder) -> Any:
-        """Return the tokens of a list of texts, or a table's column of such; tokens as they are."""
+        """Return the tokens of a list, or a table's column, of texts; tokens unchanged."""
         if isinstance(rows, pd.DataFrame):
             if encoder.column not in rows:
                 raise UserError(f"the table has no column {encoder.column!r}: it has {list(rows.columns)}")
@@ -271,7 +271,7 @@ class Predictor:
         return torch.from_numpy(number_names(labels, self.classes))
 
     def _rows_of_arrays(self) -> Schema:
-        """Return what a file has to hold where no schema says so; its mean and deviation are not used."""
+        """Return the schema of files for a run without one; its mean and deviation are not used."""
         if are_several(self._like):
             raise UserError("the model takes several inputs, which no file holds: use results.predictor")
         if (dtype := _name_of(self.dtype)) not in DTYPES or not self.shape:
@@ -313,7 +313,7 @@ def predictor_of(run: Path, name: str | None = None) -> Predictor:
     predictor = Predictor(model)
     try:
         predictor.classes  # noqa: B018 - the network takes the rows that the file describes
-        model.experiment.threads  # noqa: B018 - what else config.yaml has to say
+        model.experiment.threads  # noqa: B018 - a damaged config.yaml raises here
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{run}: the model's file does not say what the model takes ({error!r})") from error
     return predictor

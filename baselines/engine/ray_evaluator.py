@@ -17,16 +17,16 @@ from clients.evaluation import averaged, num_batches
 
 from .evaluation import Evaluator, Metrics, Owners, kept
 
-TASKS_PER_WORKER = 4  # about: small enough that all end at about the same time
+TASKS_PER_WORKER = 4  # roughly; small tasks let all workers end at about the same time
 
 
 class RayEvaluator(Evaluator):
-    """Has models evaluated by workers, while these have nothing else to do.
+    """Evaluates models on workers that have nothing else to do.
 
     Parameters
     ----------
     experiment : whose examples they are
-    dispatch : deals to the workers
+    dispatch : sends tasks to the workers
     """
 
     aside: ClassVar[bool] = True
@@ -71,7 +71,7 @@ class RayEvaluator(Evaluator):
         ]
 
     def _outcomes(self, dealt: list[list["Evaluating"]], group: Group) -> list[list[Any]]:
-        """Wait; return what was found out about each model, batch after batch."""
+        """Wait for each model's outcomes, one per batch."""
         self.dispatch.finish(group)
         return [list(chain.from_iterable(task.outcome() for task in tasks)) for tasks in dealt]
 
@@ -82,9 +82,9 @@ class Evaluating(WorkerTask):
     Parameters
     ----------
     arrays : the model
-    batches : which
-    method : the worker's
-    arguments : what else the method takes
+    batches : indices of the batches
+    method : name of the worker's method
+    arguments : its further arguments
     """
 
     def __init__(self, arrays: Stored, batches: range, method: str, *arguments: object) -> None:
@@ -98,19 +98,19 @@ class Evaluating(WorkerTask):
         return actor.do.remote(self.method, *self.arguments)
 
     def take(self, outcome: Any) -> None:
-        """Keep what was found out, a list of one thing per batch."""
+        """Keep the outcomes, one per batch."""
         self._outcome = outcome
 
     def raised(self, error: Exception) -> None:
-        """Keep the error, for who waits."""
+        """Keep the error for :meth:`outcome` to raise."""
         self._error = error
 
     def lost(self, reason: str) -> None:
-        """Tell who waits."""
+        """Keep an error that says why, for :meth:`outcome` to raise."""
         self._error = RunFailed(f"a model could not be evaluated: {reason}")
 
     def outcome(self) -> list[Any]:
-        """Return what was found out; raise what the worker raised."""
+        """Return the outcomes, or raise the error."""
         if self._error is not None:
             raise self._error
         return self._outcome

@@ -44,11 +44,11 @@ def check(experiment: Experiment, gives_node_states: bool) -> None:
 
 
 def to_resume(experiment: Experiment, folder: Path) -> Checkpoint | None:
-    """Return what ``resume=true`` continues from; None where there is no checkpoint.
+    """Return the checkpoint that ``resume=true`` continues from; None if there is none.
 
     Raises
     ------
-    UserError : when what is there belongs to another run, or lacks what this one needs
+    UserError : when the folder belongs to another run, or lacks what this one needs
     """
     saved = load(folder)
     if saved is None:
@@ -67,11 +67,11 @@ def to_resume(experiment: Experiment, folder: Path) -> Checkpoint | None:
 
 
 def finished(experiment: Experiment, folder: Path) -> bool:
-    """Say whether ``folder`` holds this run, finished or diverged; one of fewer rounds is its beginning.
+    """Say whether ``folder`` holds this run, finished or diverged; one with fewer rounds can be continued.
 
     Raises
     ------
-    UserError : when it holds another run, or one that left no checkpoint to go on from
+    UserError : when it holds another run, or a shorter one without a checkpoint to continue from
     """
     content, written = environment.environment(folder), _written(folder)
     if not content and has_trained(folder / "metrics.csv"):
@@ -97,7 +97,7 @@ def finished(experiment: Experiment, folder: Path) -> bool:
 
 
 def lacks(experiment: Experiment, folder: Path) -> str:
-    """Return which requested files a finished run lacks, in brackets; empty for none."""
+    """Say in brackets what a finished run lacks of the requested model and loggers; empty if nothing."""
     written, save = _written(folder), experiment.settings.save
     if save == "last" and written.get("save") is None and kept(folder):  # its checkpoint has that model
         save = None
@@ -111,9 +111,9 @@ def lacks(experiment: Experiment, folder: Path) -> str:
 
 
 def _name_changed(experiment: Experiment, folder: Path) -> None:
-    """Log which packages of the user's own are not what they were when the run began.
+    """Warn of the user's own packages that have changed since the run began.
 
-    Most changes leave every number as it was: whether this one does is for the user to say.
+    Most changes leave every number unchanged; whether this one does, only the user knows.
     """
     then = environment.environment(folder).get("own_sources", {})
     changed = [name for name, now in experiment.own_sources.items() if then.get(name, now) != now]
@@ -122,7 +122,7 @@ def _name_changed(experiment: Experiment, folder: Path) -> None:
 
 
 def _has_rows(metrics: Path, count: int) -> bool:
-    """Say whether metrics.csv has its first ``count`` bytes, and none of them lost to a fallen machine."""
+    """Say whether metrics.csv has its first ``count`` bytes, without zeros that a machine's crash left."""
     if environment.size(metrics) < count:
         return False
     with open(metrics, "rb") as file:
@@ -154,7 +154,7 @@ def _another(experiment: Experiment, folder: Path, name: str | Path) -> str:
 
 
 def _written(folder: Path) -> dict[str, Any]:
-    """Return the folder's configuration; nothing where it cannot be read."""
+    """Return the folder's configuration; empty if it cannot be read."""
     try:
         settings = yaml.safe_load((folder / "config.yaml").read_text())
     except (OSError, ValueError, yaml.YAMLError):
@@ -163,7 +163,7 @@ def _written(folder: Path) -> dict[str, Any]:
 
 
 def _differing(experiment: Experiment, written: dict[str, Any]) -> list[str]:
-    """Return the settings in which a written configuration is another; none of one that is empty."""
+    """Return the settings in which a written configuration differs; none if it is empty."""
     if not written:
         return []
     before, now = leaves(written), leaves(yaml.safe_load(experiment.configuration()))

@@ -48,7 +48,7 @@ logger = logging.getLogger("flwr")
 
 
 def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
-    """Run the experiment on ``grid``; every round is on disk before the next one ends.
+    """Run the experiment on ``grid``; each round's metrics are on disk before the next one ends.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
     RunDiverged : when its last evaluation is not finite
     """
     require_clock(experiment, grid.gives_node_states)
-    with folder.alone():  # what is there may be new: another process may have run it since it was looked at
+    with folder.alone():  # another process may have run it in the meantime
         if experiment.settings.resume and resume.finished(experiment, folder.path):
             logger.warning("another process has finished %s meanwhile", folder.path)
             check_divergence(experiment, folder.path)
@@ -69,7 +69,7 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
 
 
 def require_clock(experiment: Experiment, has_simulated_nodes: bool) -> None:
-    """Raise ``UserError`` for an asynchronous strategy in virtual time whose nodes are real, or the other way round."""
+    """Refuse an asynchronous strategy with real nodes and a clock, simulated ones without, or a quorum."""
     strategy, clock, quorum = experiment.prototype, experiment.clock, experiment.settings.quorum
     if not strategy.keeps_time:
         return
@@ -97,13 +97,13 @@ def _run(experiment: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Chec
         try:
             rounds.run(saved)
         except TooManyFailedRounds:
-            check_divergence(experiment, folder.path)  # then this is why
+            check_divergence(experiment, folder.path)  # the likely cause
             raise
         check_divergence(experiment, folder.path)
 
 
 def _evaluator_of(experiment: Experiment, grid: SuiteGrid) -> Evaluator:
-    """Return who evaluates: the grid's workers, where it has any that do tasks."""
+    """Return an evaluator: on the grid's workers, if it has any, else in this process."""
     if grid.dispatch is None:
         return Evaluator(experiment)
     from .ray_evaluator import RayEvaluator  # imports Ray
@@ -112,10 +112,10 @@ def _evaluator_of(experiment: Experiment, grid: SuiteGrid) -> Evaluator:
 
 
 def _virtual_time_of(experiment: Experiment) -> "VirtualTime | None":
-    """Return what keeps the rounds' virtual time; None without a clock, or where the strategy does."""
+    """Return the rounds' virtual time; None without a clock, or where the strategy keeps it."""
     if experiment.clock is None or experiment.prototype.keeps_time:
         return None
-    from .virtual_time import VirtualTime  # plain rounds have no time but the machine's
+    from .virtual_time import VirtualTime  # not needed without a clock
 
     return VirtualTime(experiment.clock, experiment.settings.seed)
 
@@ -132,15 +132,15 @@ class Rounds:
         self.train_config = experiment.train_config()
         self.evaluation = ServerEvaluation(experiment, _evaluator_of(experiment, grid), folder, progress)
         self.virtual_time = _virtual_time_of(experiment)
-        self._on_nodes: dict[str, float] = {}  # the last evaluation there
-        self._used: dict[str, Any] = {}  # by the nodes' own processes
+        self._on_nodes: dict[str, float] = {}  # metrics of the nodes' last evaluation
+        self._used: dict[str, Any] = {}  # resource usage of the nodes' own processes
         if experiment.settings.evaluation.per_node:
             self.strategy.measure_norms()
         if self.strategy.needs_server_data:
             self.strategy.set_server_data(self.evaluation.evaluator)
 
     def run(self, saved: Checkpoint | None) -> None:
-        """Take all rounds that are left, evaluate and save."""
+        """Run the remaining rounds, evaluate and save."""
         settings = self.experiment.settings
         own_state = UndeclaredStateCheck(self.strategy) if settings.checkpoint_every else None
         if saved:
@@ -169,7 +169,7 @@ class Rounds:
         self.end(server_round)
 
     def describe(self) -> dict[str, Any]:
-        """Return what environment.json says of the nodes: of a deployment also who took part."""
+        """Return what environment.json records of the nodes; for a deployment, also who took part."""
         stopping = self.experiment.settings.early_stopping
         lost = self._used | {"lost": self.grid.lost} | describe_stop(self.folder.path, stopping)
         if self.strategy.stop_reason:
@@ -180,7 +180,7 @@ class Rounds:
         return lost | deployment | {"contributions": self.strategy.participation_counts()}
 
     def train(self, server_round: int) -> None:
-        """Take the round's step; the last one is evaluated meanwhile, where the grid can."""
+        """Train one round; the previous round's models are evaluated meanwhile, where the grid can."""
         started = time.perf_counter()
         try:
             messages = list(
@@ -201,7 +201,7 @@ class Rounds:
             with contextlib.suppress(Exception):
                 self.evaluation.finish()
             raise
-        self.evaluation.finish()  # the rounds' rows stand in order
+        self.evaluation.finish()  # keeps the rounds' rows in order
         self.arrays = arrays if arrays is not None else self.arrays
         times = {"seconds": ended - started, "server_seconds": ended - answered}
         in_all = counted.pop(GLOBAL, {})
@@ -209,12 +209,12 @@ class Rounds:
         own = per_node_metrics(replies) if self.experiment.settings.evaluation.per_node else {}
         for name, norm in self.strategy.update_norms().items():
             own.setdefault(name, {})["update_norm"] = norm
-        for node in sorted(own | counted, key=place_of):  # replies come as nodes are done
+        for node in sorted(own | counted, key=place_of):  # replies come in any order
             metrics_of_node = own.get(node, {}) | counted.get(node, {})
             self.folder.write(server_round, BY_NODE, node, metrics_of_node, is_one_of=True)
 
     def _exchange(self, messages: list[Message]) -> list[Message]:
-        """Send the round's messages; return the replies that end it, which may be to earlier ones."""
+        """Send the round's messages; return the replies that end it, some perhaps to earlier messages."""
         has_enough, timeout = self.strategy.has_enough, self.experiment.settings.timeout
         if has_enough is None:
             return list(self.grid.send_and_receive(messages, timeout=timeout))
@@ -222,7 +222,7 @@ class Rounds:
         return self.grid.receive_arrivals(messages, has_enough, timeout)
 
     def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:
-        """Return the round's bytes, of all nodes and of each, where they are counted."""
+        """Return the round's bytes, if counted: in all and by node; of sites in all only."""
         wanted = self.experiment.settings.count_bytes
         if not wanted:
             return {}
@@ -231,7 +231,7 @@ class Rounds:
         return counted if self.experiment.dataset.site is None else {GLOBAL: counted[GLOBAL]}
 
     def evaluate(self, server_round: int) -> None:
-        """Begin to evaluate the models on the server's examples; without tests, the nodes' own count."""
+        """Begin to evaluate the models on the server's examples; without any, use the nodes' metrics."""
         models = self.strategy.models_to_evaluate(self.arrays)
         weights = [self.strategy.model_weight(name) for name in models]
         self.evaluation.begin(server_round, models, weights, self._owners(models), self._on_nodes)
@@ -263,7 +263,7 @@ class Rounds:
         self._used = merge_usage(self.grid.used())
 
     def checkpoint(self, server_round: int) -> Checkpoint:
-        """Return all that the rounds after this one depend on."""
+        """Return everything that later rounds depend on."""
         self.evaluation.finish()
         return Checkpoint(
             server_round=server_round,
@@ -285,7 +285,7 @@ class Rounds:
         self.evaluation.resume_from(saved.server_round, self.strategy.models_to_evaluate(self.arrays))
 
     def _placed(self, arrays: ArrayRecord) -> ArrayRecord:
-        """Return the model where this process' nodes train; the server's step follows it."""
+        """Move the model to the device of this process' nodes, if any; the server computes there, too."""
         return move_record(arrays, self.experiment.device) if self.grid.keeps_arrays else arrays
 
     def evaluate_on_nodes(self, server_round: int) -> None:

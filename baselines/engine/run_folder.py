@@ -1,14 +1,14 @@
 """RunFolder: the files of a run.
 
-metrics.csv       tidy: round, split, model, metric, value; a row at round r is measured after r rounds
+metrics.csv       tidy: round, split, model, metric, value; the rows of round r are measured after r rounds
 config.yaml       the resolved configuration
 environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended, whether nodes
                   train batched and why, peak memory of the accelerator, how steps were taken
 figures/          test metrics and server step size by round
-logs/             what the processes of a deployment say
+logs/             output of a deployment's processes
 per_class.csv, confusion.csv: with ``evaluation.per_class``
-model.safetensors with ``save``: the trained model
-checkpoint/       with ``checkpoint_every``: what ``resume=true`` continues from
+model.safetensors with ``save``: the trained model; of several, a folder models/ checkpoint/       with
+``checkpoint_every``: what ``resume=true`` continues from
 """
 
 import contextlib
@@ -49,17 +49,17 @@ OF_EARLIER_RUN = (str(LATEST), EARLIER_ONES, ONE, SEVERAL, UNFINISHED, PER_CLASS
 ELSEWHERE = (
     "choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir, of submit --output)"
 )
-PATIENCE = 2.0  # seconds to wait for the folder: who asks whether it is in use holds it for a moment
+PATIENCE = 2.0  # seconds to wait for the lock: asking whether a folder is in use takes it for a moment
 
 
 def outputs_folder() -> Path:
-    """Return the folder below which submitted runs write: the operator's choice, else ``outputs`` here."""
+    """Return the folder below which submitted runs write: the operator's choice, else ``./outputs``."""
     return Path(os.environ.get(OUTPUTS) or "outputs").resolve()
 
 
 @contextlib.contextmanager
 def in_outputs() -> Iterator[None]:
-    """Work in that folder: in errors, who submits a run reads paths below it, and no others.
+    """Work in that folder, so that errors show a submitter only paths below it.
 
     Raises
     ------
@@ -79,16 +79,16 @@ def in_outputs() -> Iterator[None]:
 
 
 def resolve_output(output: str, run_id: int) -> Path:
-    """Return the folder of a submitted run: below the one that the SuperLink's operator names, or refuse.
+    """Return the folder of a submitted run, which must lie below the one that the operator names.
 
     Parameters
     ----------
-    output : as submitted, relative to the operator's folder or the whole path; empty for the run's id
+    output : as submitted, relative to the operator's folder or absolute; empty for the run's id
     run_id : Flower's
 
     Raises
     ------
-    UserError : for a folder elsewhere, whatever links lead there
+    UserError : for a folder elsewhere, symbolic links followed
     """
     allowed = outputs_folder()
     folder = (allowed / (output or str(run_id))).resolve()
@@ -130,7 +130,7 @@ class RunFolder:
     def write(
         self, server_round: int, split: str, model: str, metrics: dict[str, float], is_one_of: bool = False
     ) -> None:
-        """Append one row per metric to metrics.csv; ``is_one_of`` says that the split has other models."""
+        """Append a row per metric to metrics.csv and log them; ``is_one_of``: the split has other models."""
         with naming(self._metrics), open(self._metrics, "a", newline="") as file:
             rows = [(server_round, split, model, name, value) for name, value in metrics.items()]
             csv.writer(file).writerows(rows)
@@ -139,7 +139,7 @@ class RunFolder:
             logger.write(server_round, {f"{of}/{name}": value for name, value in metrics.items()})
 
     def position(self) -> dict[str, Any]:
-        """Return how far the run has come on disk, as a :class:`Checkpoint` has it."""
+        """Return how far the run is on disk, as fields of :class:`Checkpoint`."""
         return {
             "identity": self.experiment.identity(),
             "metrics_size": size(self._metrics),
@@ -150,7 +150,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes out of the folder; the lock ends with this process, however it ends.
+        """Keep other processes out of the folder; the lock ends at the latest with this process.
 
         Raises
         ------
@@ -176,13 +176,12 @@ class RunFolder:
         describe: Callable[[], dict[str, Any]] = lambda: {"lost": 0},
         first: Mapping[str, Any] | None = None,
     ) -> Iterator[None]:
-        """Lay the folder out, from ``saved`` on; write down how the run ended, however it ends.
+        """Prepare the folder, continuing from ``saved``; record how the run ended, even if it fails.
 
-        ``describe`` says at the end what else there is to know: how many messages were never answered because
-        their workers died, and of a deployment who took part. ``first`` is what is known when it begins.
-        To be entered within :meth:`alone`.
+        ``describe`` returns further entries of environment.json at the end, such as how many messages were
+        lost; ``first`` holds those that are known at the beginning. Enter it within :meth:`alone`.
         """
-        for logger in self._loggers:  # first: one that cannot leaves what is there
+        for logger in self._loggers:  # first: if one fails, the folder is unchanged
             logger.begin(self.experiment, self.path, saved.server_round if saved else None)
         self._started = time.time() - (saved.wall_seconds if saved else 0)
         self._resumed = (*saved.resumed, saved.server_round) if saved else ()
@@ -210,7 +209,7 @@ class RunFolder:
                 logger.end(status)
 
     def _lay_out(self, saved: Checkpoint | None) -> None:
-        """Take metrics.csv back to the checkpoint; without one, begin it."""
+        """Cut metrics.csv back to the checkpoint, or begin a new one."""
         if saved:
             os.truncate(self._metrics, saved.metrics_size)
         else:
@@ -221,7 +220,7 @@ class RunFolder:
             (self.path / "config.yaml").write_text(self.experiment.configuration())
 
     def _discard(self) -> None:
-        """Remove what an earlier run has left, and this one may not write over."""
+        """Remove files of an earlier run that this one might not overwrite."""
         for pattern in OF_EARLIER_RUN:
             for path in self.path.glob(pattern):
                 if path.is_dir():
@@ -247,7 +246,7 @@ def protect(experiment: Experiment, folder: Path) -> None:
 
 
 def has_trained(metrics: Path) -> bool:
-    """Say whether metrics.csv has a row of a round, which a new run would throw away."""
+    """Say whether metrics.csv has a row of a training round, which a new run would delete."""
     if not metrics.exists():
         return False
     with open(metrics, errors="replace") as lines:
@@ -266,7 +265,7 @@ def in_use(folder: Path) -> bool:
 
 
 def taken(folder: Path) -> str:
-    """Say so to the user of another process."""
+    """Return the message that another process uses the folder."""
     return f"another process is running in {folder}: wait for it, or end it"
 
 

@@ -1,9 +1,8 @@
 """Save and load the trained model of a run (model.safetensors).
 
-A file's metadata hold, as JSON under one key, what is needed to use the weights: ``round``, ``value`` and
-``model``, and what :func:`describe` returns. Loading a model runs no code of its file: the weights are
-safetensors, and the class is the one that the run's config.yaml names. That may be any class of this
-installation, so load no run of somebody whom you would not let choose one.
+The metadata hold, as JSON under one key, what is needed to use the weights: ``round``, ``value``, ``model``
+and what :func:`describe` returns. Loading runs no code from the file, which is safetensors. But the class
+is the one that config.yaml names, any class of this installation: load only runs of people whom you trust.
 """
 
 import contextlib
@@ -41,20 +40,20 @@ from . import checkpoint, environment
 from .metrics import by_round
 
 ONE = "model.safetensors"
-SEVERAL = "models"  # the folder of one file for each, where a strategy trains several
-METADATA_KEY = "florilegium"  # the one key of a file's metadata, with JSON: of several the order is random
-UNFINISHED = f"{SEVERAL}.tmp"  # the same while it is written
+SEVERAL = "models"  # the folder with one file per model, where a strategy trains several
+METADATA_KEY = "florilegium"  # the only metadata key, with JSON: the order of several keys is random
+UNFINISHED = f"{SEVERAL}.tmp"  # that folder while it is being written
 logger = logging.getLogger("flwr")
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A trained model, and what it is used with.
+    """A trained model, its experiment and its description.
 
     Parameters
     ----------
     network : takes normalised inputs and returns logits, on the CPU, in evaluation mode
-    experiment : that trained it, as its config.yaml has it
+    experiment : the experiment that trained it, built from config.yaml
     description : what :func:`describe` returns, and ``model``, its name; of a model file also ``round``
     """
 
@@ -64,13 +63,14 @@ class SavedModel:
 
 
 def describe(experiment: Experiment) -> dict[str, Any]:
-    """Return what there is to know of an experiment's model besides its weights, as plain values.
+    """Describe an experiment's model, without its weights, as plain values.
 
     ``identity`` is the run's; ``network`` has the model's configuration, ``input_shape`` and
-    ``num_classes``; ``task`` is the name of the task's class; ``inputs`` has the ``dtype`` of raw inputs,
-    and ``normalize``: raw inputs become (x / scale - mean) / std, and stay as they are where it is null.
-    Where the data set has another transform, ``normalize`` is missing. ``texts`` has what turned texts into
-    them. ``schema`` is the one of the sites.
+        ``num_classes``; ``task`` is the name of the task's class. ``inputs`` has the ``dtype`` of raw
+    inputs,
+        and ``normalize``: raw inputs become (x / scale - mean) / std, or stay unchanged if it is null.
+    Where the data set has another transform, ``normalize`` is missing. ``texts`` is the encoder of texts,
+    ``schema`` the sites' schema, where there is one.
     """
     dataset = experiment.dataset
     inputs: dict[str, Any] = {"dtype": apply_to_each(_name_dtype, dataset.test_inputs)}
@@ -103,7 +103,7 @@ class ModelSaver:
     Parameters
     ----------
     folder : the run's
-    how : ``last``, ``best``, or None for neither
+    how : ``last``, ``best``, or None to keep none
     description : of the model, for the files' metadata
     """
 
@@ -111,18 +111,18 @@ class ModelSaver:
         self.folder, self.how, self.description = folder, how, description or {}
 
     def offer(self, server_round: int, models: dict[str, ArrayRecord], metrics: dict[str, float]) -> None:
-        """Write a round's models if they are the best; a resumed run goes by those that it has written."""
+        """Write a round's models if they are the best; a resumed run compares with those already written."""
         is_first = not has_diverged(metrics) and not _files(self.folder)
         if self.how == "best" and (_value(metrics) > self._best() or is_first):
             self._write(models, server_round, metrics)
 
     def resume_from(self, server_round: int, models: dict[str, ArrayRecord], split: str) -> None:
-        """Take up a run at its checkpoint; ``split`` is what the best is the best on.
+        """Continue a run from its checkpoint; ``split`` is the one on which the best is chosen.
 
         The best of the rounds before may never have been written.
         """
         if self.how != "best":
-            discard(self.folder)  # the checkpoint's model is later
+            discard(self.folder)  # older than the checkpoint's model
         elif not _files(self.folder):
             what = f"save=best: no model of the rounds before {server_round} was kept"
             logger.warning("%s: the best is chosen among this round and those after it", what)
@@ -131,12 +131,12 @@ class ModelSaver:
                 self.offer(server_round, models, metrics)
 
     def end(self, server_round: int, models: dict[str, ArrayRecord], metrics: dict[str, float]) -> None:
-        """Write the last models, if they are to be kept."""
+        """Write the last models, if ``how`` is ``last``."""
         if self.how == "last":
             self._write(models, server_round, metrics)
 
     def _best(self) -> float:
-        """Return the value of the models that are there; minus infinity where there are none."""
+        """Return the value of the saved models; minus infinity if there are none."""
         for path in _files(self.folder):
             with _opened(path) as file:
                 value = float(_description_of(file).get("value", "nan"))
@@ -157,11 +157,11 @@ class ModelSaver:
             _write(fresh / f"{quote(name, safe='')}.safetensors", arrays, description | {"model": name})
         shutil.rmtree(old, ignore_errors=True)
         (self.folder / ONE).unlink(missing_ok=True)
-        os.replace(fresh, old)  # all of them or, after a kill, those of the round before
+        os.replace(fresh, old)  # a kill never leaves models of two rounds
 
 
 def _value(metrics: dict[str, float]) -> float:
-    """Return what models are compared by; NaN, which no other exceeds, of one that has diverged."""
+    """Return the value by which models are compared, higher is better; NaN for one that has diverged."""
     if has_diverged(metrics):
         return math.nan
     return metrics["accuracy"] if "accuracy" in metrics else -metrics.get("loss", math.nan)
@@ -182,7 +182,7 @@ def kept(run: Path) -> bool:
 def descriptions(run: Path) -> dict[str, dict[str, Any]]:
     """Return the metadata of a run's model files by the model's name, and ``size``, its number of values.
 
-    No class is built, and nothing is imported for it. Empty where there is no such file.
+    No class is imported or built. Empty where there is no such file.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def load_model(run: Path, name: str | None = None) -> SavedModel:
 
 @contextlib.contextmanager
 def _naming_config(run: Path) -> Iterator[None]:
-    """Refuse in one line what config.yaml names wrongly, or lacks: it is damaged, or of another version."""
+    """Turn errors into a ``UserError`` of one line: config.yaml is damaged, or of another version."""
     try:
         yield
     except (ValueError, TypeError, AttributeError, LookupError) as error:
@@ -258,7 +258,7 @@ def _write(target: Path, arrays: ArrayRecord, description: dict[str, Any]) -> No
 
 
 def _written(run: Path) -> dict[str, tuple[ArrayRecord, dict[str, Any]]]:
-    """Return the models in safetensors files, and what the files say of them, by name."""
+    """Return the models in safetensors files and their descriptions, by name."""
     models = {}
     for path in _files(run):
         with _opened(path) as file:
@@ -269,7 +269,7 @@ def _written(run: Path) -> dict[str, tuple[ArrayRecord, dict[str, Any]]]:
 
 
 def _description_of(file: Any) -> dict[str, Any]:
-    """Return what a file says of its model."""
+    """Return the description in a file's metadata."""
     description = json.loads((file.metadata() or {}).get(METADATA_KEY, "null"))
     if not isinstance(description, dict):
         raise ValueError(f"{METADATA_KEY} is not a JSON object")
@@ -282,7 +282,7 @@ def _files(run: Path) -> list[Path]:
 
 
 def _by_numbers(name: str) -> list[str | int]:
-    """Return what sorts node2 before node10."""
+    """Return a sort key that puts node2 before node10."""
     return [int(text) if text.isdecimal() else text for text in re.split(r"(\d+)", name)]
 
 
@@ -291,12 +291,12 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, "pt") as file:
             yield file
-    except (SafetensorError, ValueError) as error:  # the latter: metadata that are no JSON
+    except (SafetensorError, ValueError) as error:  # the latter: metadata that are not JSON
         raise UserError(f"{path} is damaged ({error}): run it again with resume=false") from error
 
 
 def _in_checkpoint(run: Path, experiment: Experiment) -> dict[str, ArrayRecord]:
-    """Return the models that the strategy of a run's last checkpoint has."""
+    """Return the models in a run's last checkpoint."""
     if (saved := checkpoint.load(run)) is None:
         return {}
     strategy = experiment.strategy()
@@ -324,7 +324,7 @@ def _name_dtype(rows: Any) -> str:
 
 
 def _empty_rows(shape: Any, dtype: Any) -> Any:
-    """Return inputs without rows, as a model's file describes them; of several a list is of a tuple."""
+    """Return inputs without rows, of the described shape and dtype; a list of several becomes a tuple."""
     if isinstance(dtype, dict):
         return {name: _empty_rows(shape[name], dtype[name]) for name in dtype}
     if isinstance(dtype, list):
@@ -333,7 +333,7 @@ def _empty_rows(shape: Any, dtype: Any) -> Any:
 
 
 def _data_without_rows(description: Mapping[str, Any]) -> Dataset | None:
-    """Return a data set as the model's file describes it: the run's own need not be here.
+    """Return an empty data set as the model's file describes it: the run's own data may be missing here.
 
     None where the file cannot: for another task than classification, or a transform of the user's own.
     """

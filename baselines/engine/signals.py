@@ -1,4 +1,4 @@
-"""Turn signals into an interruption that leaves every context in order."""
+"""Turn signals into ``KeyboardInterrupt``, so that every context manager can clean up."""
 
 import contextlib
 import signal
@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def interruptible() -> Iterator[None]:
     """Let SIGTERM (a scheduler's) and SIGHUP (a closed terminal's) interrupt as Ctrl-C does.
 
-    A signal that is ignored stays so: after ``nohup``, or in the background of a script.
+    An ignored signal stays ignored: after ``nohup``, or in the background of a script.
     """
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
@@ -27,7 +27,7 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let a second Ctrl-C wait: what ends other programs must not be left half-way."""
+    """Ignore signals, as a second Ctrl-C, while other programs are being ended."""
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         yield
@@ -37,7 +37,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """Keep the signals' handlers as they are, whatever a library sets that starts meanwhile."""
+    """Restore the signal handlers afterwards, whatever a library sets meanwhile."""
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         yield

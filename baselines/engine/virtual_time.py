@@ -1,9 +1,8 @@
 """The virtual time of synchronous rounds: which replies come in time, and how long a round takes.
 
-A round begins when the one before it has ended. It ends with the last reply; with a ``deadline``, then at
-the latest; with ``keep_first``, at the K-th arrival, of two that come at once the lower partition first. A
-node that has several messages, as of several groups, works on one after another. A node's failure takes no
-time. Federated evaluation takes none either.
+A round begins when the previous one has ended. It ends with the last reply; with a ``deadline``, at that
+time at the latest; with ``keep_first``, at the K-th arrival (ties: lower partition first). A node with
+several messages, as of several groups, handles them in turn. Failures and evaluation take no time.
 """
 
 import math
@@ -23,7 +22,7 @@ class VirtualTime:
     Parameters
     ----------
     clock : how long nodes take
-    seed : of their profiles
+    seed : decides the nodes' speeds
 
     Attributes
     ----------
@@ -37,9 +36,9 @@ class VirtualTime:
     def receive(
         self, messages: Sequence[Message], replies: Sequence[Message]
     ) -> tuple[list[Message], list[Message], float]:
-        """Return the replies of a round that come in time, its messages that are passed over, and its seconds.
+        """Return a round's replies that come in time, the messages passed over, and its virtual seconds.
 
-        A reply that is late is left out, as that of a node that has not answered.
+        A late reply is dropped, as if the node had not answered.
         """
         arrivals = self._arrivals(messages, replies)
         deadline = math.inf if self.clock.deadline is None else self.clock.deadline
@@ -62,9 +61,9 @@ class VirtualTime:
     def _arrivals(
         self, messages: Sequence[Message], replies: Sequence[Message]
     ) -> dict[int, tuple[float, Message]]:
-        """Return, by its place, when each reply that is no failure arrives, and what it answers."""
+        """Return, by the position of each successful reply, its arrival time and the message it answers."""
         requests = {message.metadata.message_id: message for message in messages}
-        free: dict[int, float] = {}  # when a node has done what it was sent, by partition
+        free: dict[int, float] = {}  # time from which a node is idle, by partition
         arrivals: dict[int, tuple[float, Message]] = {}
         for place, reply in enumerate(replies):
             partition_id = partition_of(reply)
@@ -77,7 +76,7 @@ class VirtualTime:
         return arrivals
 
     def resume_from(self, folder: Path, server_round: int) -> None:
-        """Continue from a run's state after a round: at the sum of the seconds that it has written down."""
+        """Continue after a round, at the sum of the virtual seconds in metrics.csv."""
         self.now = 0.0
         seconds = by_round(folder, "train/virtual_seconds")
         for number in range(1, server_round + 1):

@@ -1,17 +1,16 @@
-"""The closed configuration: what others may submit to a node or a deployment's server.
+"""The closed configuration: the limits on what others may submit to a node or a deployment's server.
 
-A submitted configuration is data. It chooses among the options in ``conf`` and sets numbers; it names no
-class, place or variable that ``conf`` or the owner of the process has not named. All of it is checked
-before the first module is imported and before any interpolation is resolved:
+A submitted configuration is data. It chooses options of ``conf`` and sets numbers; it names no class, place
+or variable beyond those that ``conf`` or the process' owner names. All of it is checked before any module
+is imported and any interpolation is resolved:
 
-* A class or function (``_target_``) stands in ``conf``, or on the owner's list of further *targets*.
-* Nothing is interpolated (``${...}``) but what ``conf`` itself interpolates, at its own place.
-* Places belong to the owner: ``data_root``, ``runtime`` and ``hydra`` are not taken, and what ``dataset``,
-  ``clock`` and ``logger`` have as text is what ``conf`` says (file names, addresses), the schema aside. A
-  model opens no file that somebody else names.
+* A class or function (``_target_``) must be in ``conf``, or on the owner's list of further *targets*.
+* Interpolations (``${...}``) are those of ``conf`` itself, in the same places.
+* Places belong to the owner: ``data_root``, ``runtime`` and ``hydra`` are refused. Texts in ``dataset``,
+  ``clock`` and ``logger`` (file names, addresses) must be those of ``conf``, except for the schema. A model
+  opens no file that a submitter names.
 
-The owner says more in the process' own environment, which nobody submits: :data:`TARGETS` and
-:data:`TRUST`.
+The owner allows more by variables of the process' environment: :data:`TARGETS` and :data:`TRUST`.
 """
 
 import os
@@ -31,7 +30,7 @@ from baselines.errors import UserError
 from . import config
 from .overrides import CONF
 
-TARGETS = "FLORILEGIUM_TARGETS"  # variable: further classes that may be built, by full name, with commas
+TARGETS = "FLORILEGIUM_TARGETS"  # variable: full names of further classes, separated by commas
 TRUST = "FLORILEGIUM_TRUST_SUBMITTER"  # variable: 1 where whoever submits is the owner of this process
 OWNERS = ("hydra", "runtime", "data_root")  # settings of the process' owner
 AS_IN_CONF = (
@@ -40,13 +39,13 @@ AS_IN_CONF = (
     "logger",
     "runtime",
 )  # groups whose texts name files, addresses and modules
-SCHEMA = ("dataset", "schema")  # the one text of theirs that travels: names of columns and classes
-PLACED = {*AS_IN_CONF, "hydra", "config.yaml"}  # whose targets read files, open connections, start programs
+SCHEMA = ("dataset", "schema")  # their only text that may be submitted: names of columns and classes
+PLACED = {*AS_IN_CONF, "hydra", "config.yaml"}  # targets that read files, open connections, start programs
 OPENED = {
     "baselines.models.HuggingFace": "name",
     "baselines.models.lora": "weights",
-}  # arguments that are files
-MOST_SIGNS = 1 << 20  # of an override string
+}  # arguments that name files
+MOST_SIGNS = 1 << 20  # characters of an override string
 
 
 class ClosedError(UserError):
@@ -58,12 +57,12 @@ class ClosedError(UserError):
 
 
 def is_open() -> bool:
-    """Say whether the owner of this process trusts whoever submits: as on their own machine."""
+    """Say whether this process' owner trusts every submitter."""
     return os.environ.get(TRUST) == "1"
 
 
 def own_targets() -> frozenset[str]:
-    """Return the further targets that this process' environment names."""
+    """Return the further targets named in this process' environment."""
     return frozenset(name.strip() for name in os.environ.get(TARGETS, "").split(",") if name.strip())
 
 
@@ -117,7 +116,7 @@ def _parse(overrides: str) -> list[Override]:
 
 
 def _check_override(override: Override) -> None:
-    """Refuse what is no choice and no value, before Hydra looks for it."""
+    """Refuse whatever is neither an option nor a plain value, before Hydra looks for it."""
     key = str(override.key_or_group)
     name = _name(key)
     if key.replace("/", ".").split(".")[0] in OWNERS:
@@ -155,7 +154,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _raw(cfg: DictConfig) -> Any:
-    """Return a configuration as plain containers, nothing of it resolved."""
+    """Return a configuration as plain containers, unresolved."""
     return OmegaConf.to_container(cfg, resolve=False)
 
 
@@ -207,6 +206,6 @@ def _check_target(place: tuple[str, ...], target: str, targets: Collection[str])
 
 
 def _name(key: str) -> str:
-    """Return a setting's name as a line may have it: a submitter may have put anything into it."""
+    """Return a setting's name made safe to print: a submitter may have put anything into it."""
     printable = "".join(sign if sign.isalnum() or sign in "._-/" else "?" for sign in key)
     return printable if len(printable) <= 80 else f"{printable[:80]}..."

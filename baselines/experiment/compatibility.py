@@ -1,10 +1,9 @@
 """Choices that exclude each other: one table for :mod:`.preflight`, the batched engine and the documentation.
 
-A row (:class:`~strategies.shared.checks.Conflict`) states two choices that exclude each other. What
-an experiment alone can know has its check here (``find``). Parts of strategies and nodes refuse by
-themselves, since they are used from plain Python as well and cannot read this file: their rows name the
-check (``checked_by``), and a test makes each row's ``example`` run into it. What keeps nodes from being
-batched is decided at the nodes, and has its rows in :mod:`clients.batched.eligibility`.
+A row (:class:`~strategies.shared.checks.Conflict`) states two such choices. Checks that need the whole
+experiment are here (``find``). Strategies' parts and nodes check themselves, as they are also used without
+this file: their rows name the check (``checked_by``), and a test runs each row's ``example`` into it. What
+keeps nodes from being batched is decided at the nodes: :mod:`clients.batched.eligibility` has these rows.
 
 ``python -m baselines.experiment.compatibility`` writes the table into docs/reference/combinations.md.
 """
@@ -28,22 +27,22 @@ from .validation import Settings
 
 
 def check_compatibility(experiment: Experiment) -> None:
-    """Raise ``UserError`` with the message of the first row whose choices the experiment makes both."""
+    """Raise ``UserError`` with the message of the first conflict in the experiment."""
     if message := first_message(CONFLICTS, experiment):
         raise UserError(message)
 
 
 def without_test_set(settings: Settings) -> str:
-    """Say that the server has no test set, and what decided that."""
+    """Say that the server has no test set, and why."""
     reason = "central_test=none" if settings.central_test == "none" else "all data lie at the nodes"
     return f"the server has no test set ({reason})"
 
 
-# The finders: each returns the message for an experiment that makes both choices.
+# The finders: each returns the message for an experiment with its conflict, else None.
 
 
 def _rule_of(experiment: Experiment) -> Any:
-    """Return the strategy that updates a model: the inner one where groups have one each."""
+    """Return the strategy that updates a model: for a strategy of groups, the inner one."""
     return getattr(experiment.prototype, "inner", experiment.prototype)
 
 
@@ -238,7 +237,7 @@ def _row(choice: str, other: str, reason: str, checked_by: str, example: str) ->
     return Conflict(choice, other, reason, checked_by=checked_by, example=example)
 
 
-CONFLICTS = (  # found in this order
+CONFLICTS = (  # checked in this order
     Conflict(
         "strategy=weight_erosion_all",
         "weighting.requester=K",
@@ -754,7 +753,7 @@ REFUSED_ELSEWHERE = (
         "client=keep_trace strategy=fedprox",
     ),
 )
-ONE_BY_ONE = (  # nothing is refused: these nodes train one by one
+ONE_BY_ONE = (  # not refused, but these nodes train one by one
     *OBSTACLES,
     Conflict(
         "corrections=moon, fedsam, fedlc, ...; strategy=fedproto",
@@ -782,7 +781,7 @@ MARKED = re.compile(
 
 
 def page_with_table(text: str) -> str:
-    """Return a page with the table between its two marks."""
+    """Return a page with the table put between its two marks."""
     return MARKED.sub(lambda marks: f"{marks[1]}{format_table()}\n{marks[2]}", text)
 
 
@@ -804,7 +803,7 @@ def _format_rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _code(choices: str) -> str:
-    """Set what is typed in a list of choices as code: a single word, and a setting in a phrase."""
+    """Mark up as code, in a list of choices, each single word and each setting within a phrase."""
     parts = re.split(r"([,;] )", choices)
     return "".join(
         f"`{part}`" if re.fullmatch(r"[\w.=/]*\w=?", part) else re.sub(SETTING, r"`\g<0>`", part)

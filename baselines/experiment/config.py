@@ -1,7 +1,7 @@
 """Compose a configuration from an override string, the same way in every process.
 
-What crosses to another process is the list of overrides, as one string; each process composes the
-configuration from the ``conf`` folder beside its own code.
+Processes exchange the list of overrides, as one string; each composes the configuration from the ``conf``
+folder beside its own code.
 """
 
 import copy
@@ -45,10 +45,10 @@ from .messages import describe_mistake, describe_unreadable
 from .overrides import CONF, keyed
 from .validation import check_ranges, find_object, wrong_types
 
-# Corrections of the user's own that a strategy, or one of its parts, asks nodes for: its file names them.
+# A user's own corrections that a strategy, or one of its parts, requests from nodes: its file names them.
 
 NODE_CORRECTIONS = (
-    "node_corrections"  # in that file: [{_target_: mylab.inertia.Inertia}]; nobody builds them here
+    "node_corrections"  # in that file: [{_target_: mylab.inertia.Inertia}]; only nodes build them
 )
 
 
@@ -57,13 +57,13 @@ def own_corrections(cfg: DictConfig) -> list[type[Correction]]:
 
     Raises
     ------
-    UserError : for a class that cannot be imported here, or is no correction that a message can ask for
+    UserError : for a class that cannot be imported, or is not a correction with a ``config_key``
     """
     return [_correction(named) for named in dict.fromkeys(_named(_resolved(cfg.strategy)))]
 
 
 def _named(settings: Any) -> Iterator[str]:
-    """Yield the names of the classes, wherever they stand."""
+    """Yield the names of the classes, at any depth."""
     if not isinstance(settings, dict):
         return
     for key, value in settings.items():
@@ -80,7 +80,7 @@ def _named(settings: Any) -> Iterator[str]:
 
 
 def own_compressions(cfg: DictConfig) -> list[type[Compression]]:
-    """Return the compression that the strategy's configuration names, if it is one of the user's own."""
+    """Return the user's own compressions that the strategy's configuration names."""
     strategies = [strategy for strategy in (cfg.strategy, cfg.strategy.get("inner")) if strategy]
     chosen = [strategy.compression for strategy in strategies if strategy.get("compression")]
     kinds = {_import_class(str(compression.get("_target_"))) for compression in chosen}
@@ -91,7 +91,7 @@ def own_compressions(cfg: DictConfig) -> list[type[Compression]]:
 def _import_class(name: str) -> Any:
     try:
         return get_object(name)
-    except Exception as error:  # whatever a module of the user's own raises
+    except Exception as error:  # the user's module may raise anything
         message = " ".join(str(error).split())
         raise UserError(f"{name} cannot be imported: {message} (is its folder on PYTHONPATH?)") from error
 
@@ -107,7 +107,7 @@ def _correction(name: str) -> type[Correction]:
 
 
 def without_corrections(cfg: DictConfig) -> DictConfig:
-    """Return the configuration as the server builds it: without what is for the nodes alone."""
+    """Return the configuration for the server, without ``node_corrections``."""
     if NODE_CORRECTIONS not in OmegaConf.to_yaml(cfg.strategy, resolve=True):
         return cfg
     cfg = copy.deepcopy(cfg)
@@ -129,7 +129,7 @@ def _resolved(part: DictConfig) -> Any:
 
 
 def targets(part: DictConfig) -> Iterator[str]:
-    """Yield what a part names as ``_target_``, and what the parts in it do."""
+    """Yield the ``_target_`` of a part and of the parts nested in it."""
     return _targets(_resolved(part))
 
 
@@ -142,13 +142,13 @@ def _targets(settings: Any) -> Iterator[str]:
         yield from _targets(value)
 
 
-# Shadowed: an option of the user's own that has the name of one of the project's, and would not be read.
+# Shadowed: a user's option with the name of one of the project's, which would not be read.
 #
 # Hydra takes an option from the first folder that has it, and the project's comes first.
 
 
 def check_shadowed(overrides: Sequence[str], sources: Sequence[DictConfig], conf: Path) -> None:
-    """Refuse an option that a configuration takes from ``conf`` and that an added folder has, too.
+    """Refuse an option taken from ``conf`` that an added folder also has.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def _folders(source: DictConfig) -> Iterator[Path]:
     if source.schema == "file":
         yield Path(source.path)
     elif source.schema == "pkg":
-        with suppress(ImportError):  # of which Hydra warns
+        with suppress(ImportError):  # Hydra warns of it
             spec = find_spec(source.path)
             yield from map(Path, spec.submodule_search_locations or () if spec else ())
 
@@ -186,10 +186,10 @@ def _options(folder: Path) -> Iterator[str]:
     return (path.relative_to(folder).as_posix() for path in folder.rglob("*.yaml"))
 
 
-# Unread: what an option's file sets and nobody reads. Hydra lets a file add any setting, a misspelt one, too.
+# Unread: settings of an option's file that nothing reads. Hydra accepts any, even misspelt ones.
 
 
-PACKAGES = {  # of groups whose options stand in another part
+PACKAGES = {  # of groups whose options belong to another part
     "client_optimizer": "client",
     "corrections": "client.corrections",
     "experiment": "_global_",
@@ -200,7 +200,7 @@ PACKAGES = {  # of groups whose options stand in another part
 
 
 def check_unread(cfg: DictConfig) -> None:
-    """Refuse a setting beside those of ``conf/config.yaml`` and its groups, unless another names it.
+    """Refuse a setting beyond those of ``conf/config.yaml`` and its groups, unless another refers to it.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def check_unread(cfg: DictConfig) -> None:
 
 @cache
 def _own_settings() -> dict[str, tuple[str, ...]]:
-    """Return what stands at the top of a configuration, each with the settings in it that are no part's."""
+    """Return a configuration's top-level settings, each with its nested settings unless it is a group."""
     file: Any = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"), resolve=False)
     chosen = [key for entry in file.pop("defaults") if isinstance(entry, dict) for key in entry]
     groups = dict.fromkeys(key for key in chosen if key not in PACKAGES and " " not in key)
@@ -239,11 +239,11 @@ def _own_settings() -> dict[str, tuple[str, ...]]:
 # Why a part could not be built, in one line that names its settings.
 
 
-LONGEST = 300  # signs of an error of a library's
+LONGEST = 300  # characters of a library's error
 
 
 def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> str:
-    """Return what a part of ours says of its setting; else which part it was, its settings, and why."""
+    """Return the suite's own message on a setting, if any; else the part, its settings and the error."""
     cause: BaseException | None = error.__cause__
     while cause is not None:
         names_it = isinstance(cause, ValueError) and "=" in str(cause)
@@ -260,7 +260,7 @@ def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> 
 
 
 def _undecorated(node: Any) -> str:
-    """Name a class of the user's whose annotated setting is no field, since it is no dataclass itself."""
+    """Report a user's class that lacks ``@dataclass``, so that its annotated settings are not arguments."""
     kind = find_object(str(node.get("_target_"))) if isinstance(node, DictConfig) else None
     if not isinstance(kind, type) or "__dataclass_params__" in vars(kind):
         return ""
@@ -273,7 +273,7 @@ def _undecorated(node: Any) -> str:
 
 
 def _given(node: Any, key: str) -> list[str]:
-    """Return the settings of the part at a dotted key, the parts in it left out."""
+    """Return the settings of the part at a dotted key, without nested parts."""
     root = node._get_full_key(None) if OmegaConf.is_config(node) else ""
     part = OmegaConf.select(node, key.removeprefix(root).lstrip(".")) if key else node
     settings = part if isinstance(part, DictConfig) else {}
@@ -286,33 +286,33 @@ def _text(name: str, value: object) -> str:
 
 
 def _import(error: BaseException) -> str:
-    """Return why, where a class could not be imported."""
+    """Return the reason, if a class could not be imported; else an empty text."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f": {error} (is its folder on PYTHONPATH?)" if isinstance(error, ImportError) else ""
 
 
-SEVERAL = ("corrections", "experiment", "logger")  # groups of which several options go together
+SEVERAL = ("corrections", "experiment", "logger")  # groups that take several options at once
 
-_composing = RLock()  # Hydra's state is that of the process, which may submit several runs at once
-_taken: dict[str, DictConfig] = {}  # configurations that another process has composed
+_composing = RLock()  # Hydra's state is global, and a process may submit several runs at once
+_taken: dict[str, DictConfig] = {}  # configurations composed by another process, by override string
 
 
 def take(overrides: str, text: str) -> None:
-    """Let an override string stand for a configuration that another process has composed."""
+    """Register the configuration of an override string, as composed by another process."""
     cfg = OmegaConf.create(text)
     assert isinstance(cfg, DictConfig)
     _taken[overrides] = cfg
 
 
 def text(overrides: str) -> str:
-    """Return a configuration for :func:`take`; what it reads from the environment is read there."""
+    """Return a configuration for :func:`take`; the other process resolves environment variables."""
     return OmegaConf.to_yaml(load(overrides), resolve=False)
 
 
 @dataclass(frozen=True)
 class Composed:
-    """A configuration, and what Hydra took in each group: an option, several, or None."""
+    """A configuration, and the chosen option of each group: one, several, or None."""
 
     cfg: DictConfig
     options: dict[str, Any]
@@ -338,7 +338,7 @@ def composed(overrides: str) -> Composed:
 
 @cache
 def composed_unchecked(overrides: str) -> Composed:
-    """Compose without looking at the values: nothing that the configuration names is imported."""
+    """Compose without checking values: nothing that the configuration names is imported."""
     try:
         with composing():
             given = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
@@ -357,9 +357,9 @@ def composed_unchecked(overrides: str) -> Composed:
 
 
 def _compose(given: Sequence[str]) -> Composed:
-    """Compose as Hydra does, which takes the options first and sets the values then.
+    """Compose as Hydra does: first the options, then the values.
 
-    Hydra needs 0.1 s for the options: configurations that differ in values alone share them.
+    Hydra needs 0.1 s for the options, so configurations that differ only in values share them.
     """
     parsed = OverridesParser.create().parse_overrides([*given])
     values = [override for override in parsed if _sets_value(override)]
@@ -381,16 +381,16 @@ def _compose_whole(given: Sequence[str]) -> Composed:
     return Composed(cfg, options)
 
 
-_compose_options = cache(_compose_whole)  # of the project's own options, which stay as they are
+_compose_options = cache(_compose_whole)  # the project's own options do not change
 
 
 def _sets_value(override: Override) -> bool:
-    """Say whether an override sets one value that is there, ``key=value``."""
+    """Say whether an override sets an existing value, ``key=value``."""
     return _is_plain(override) and override.package is None and not _names_group(override)
 
 
 def _chooses_option(override: Override) -> bool:
-    """Say whether an override takes an option of a group, ``group=option``."""
+    """Say whether an override chooses an option of a group, ``group=option``."""
     return _is_plain(override) and _names_group(override) and not isinstance(override.value(), dict)
 
 
@@ -405,13 +405,13 @@ def _names_group(override: Override) -> bool:
 
 @contextmanager
 def composing() -> Iterator[None]:
-    """Let Hydra compose configurations from our folder, also inside ``@hydra.main``."""
+    """Let Hydra compose configurations from ``conf``, also inside ``@hydra.main``."""
     with _composing:
         hydra = GlobalHydra.instance()
         outer = hydra.hydra
         hydra.clear()
         try:
-            job = JobRuntime.instance().get("name")  # of the process: its job's log is named after it
+            job = JobRuntime.instance().get("name")  # keep it: the job's log is named after it
             with initialize_config_dir(config_dir=str(CONF), job_name=job, version_base="1.3"):
                 yield
         finally:
@@ -430,9 +430,7 @@ def _kept(overrides: list[str]) -> list[str]:
 
 
 def _real(override: str) -> str:
-    """Refuse a template (``strategy=base``), several options where one sets what another has set, and a
-    search path that does not exist.
-    """
+    """Refuse a template (``strategy=base``), several options in a group of one, a missing search path."""
     key, _, value = override.lstrip("+").partition("=")
     if (CONF / key).is_dir() and value.startswith("[") and "," in value and key not in SEVERAL:
         raise UserError(f"{override}: the last option would overwrite the others: choose one, {key}=...")
@@ -448,9 +446,9 @@ def _real(override: str) -> str:
 
 
 def _must_exist(override: str, cfg: DictConfig) -> str:
-    """Return what adds a key (Hydra's ``+key=value``) as a plain override, which Hydra refuses if new.
+    """Return ``+key=value`` without its plus, so that Hydra refuses a new key.
 
-    Not so an argument of a part, which the part refuses itself, a group, and Hydra's own settings.
+    Exceptions are a part's arguments, which the part checks itself, groups, and Hydra's own settings.
     """
     plain = override.lstrip("+")
     key = plain.partition("=")[0]
@@ -462,7 +460,7 @@ def _must_exist(override: str, cfg: DictConfig) -> str:
 
 
 def build(node: Any, **arguments: Any) -> Any:
-    """Instantiate a configuration node; a value out of range, or no class, is a one-line ``UserError``."""
+    """Instantiate a configuration node; raise a one-line ``UserError`` for a wrong value or class."""
     for mistaken in wrong_types(node, given=set(arguments)):
         raise UserError(mistaken)
     try:
@@ -475,7 +473,7 @@ def build(node: Any, **arguments: Any) -> Any:
 
 
 def choices(overrides: str) -> dict[str, str]:
-    """Return the option that an override string takes in each group; that of one left alone, too.
+    """Return the chosen option of each group, defaults included.
 
     Raises
     ------
@@ -494,7 +492,7 @@ def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
     return {key: leaf for part in parts for key, leaf in part.items()}
 
 
-# Lazy modules, as ``nn.LazyLinear``: they learn their shapes from two examples before anything is sent.
+# Lazy modules such as ``nn.LazyLinear``: two examples give them their shapes before anything is sent.
 
 
 PAIR = 2
@@ -507,17 +505,17 @@ def has_lazy_modules(model: nn.Module) -> bool:
 
 
 def materialize_lazy(model: nn.Module, data: Dataset) -> None:
-    """Let a model see two examples, in evaluation mode; what is drawn depends on their shapes alone.
+    """Run a model on two examples in evaluation mode; its random values depend only on their shapes.
 
     Raises
     ------
-    UserError : for a model that does not take them, or has parameters without a shape even then
+    UserError : for a model that does not take them, or still has parameters without a shape
     """
     was_training, inputs = model.training, _two_examples(data)
     try:
         with torch.no_grad():
             compute_outputs(model.eval(), inputs)
-    except Exception as error:  # whatever a forward of the user's own raises
+    except Exception as error:  # the user's forward may raise anything
         message = f"{type(error).__name__}: {error}"
         raise UserError(
             "the model's lazy modules learn their shapes from two examples, which it does not take "
@@ -536,7 +534,7 @@ def _names(model: nn.Module) -> list[str]:
 
 
 def _two_examples(data: Dataset) -> Inputs:
-    """Return two transformed inputs; zeros where the data are not here."""
+    """Return two transformed inputs; zeros where this process has no data."""
     rows = data.train_inputs
     if count_rows(rows) < PAIR:
         rows = apply_to_each(lambda part: torch.zeros(PAIR, *part.shape[1:], dtype=part.dtype), rows)

@@ -28,7 +28,7 @@ def dataset_of(cfg: DictConfig) -> Dataset:
 
     Raises
     ------
-    UserError : where the inputs have another shape, or the labels other classes, than it says
+    UserError : where the inputs' shape, or the labels' classes, differ from the configuration's
     """
     try:
         dataset = loaded(OmegaConf.to_yaml(cfg, resolve=True))
@@ -63,7 +63,7 @@ def loaded(yaml: str) -> Dataset:
 
     Raises
     ------
-    UserError : where what it names returns none
+    UserError : where its ``load`` does not return a ``Dataset``
     """
     node = OmegaConf.create({"dataset": OmegaConf.create(yaml)})  # so that a setting has its name in errors
     dataset = config.build(node.dataset.load)
@@ -76,7 +76,8 @@ def loaded(yaml: str) -> Dataset:
 
 
 def check_rows(dataset: Dataset, *, is_tested: bool) -> None:
-    """Refuse rows that no model can learn from or be judged on: one pass over what has a fraction.
+    """Refuse rows that no model can learn from or be evaluated on, in one pass over each floating-point
+    tensor.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def check_rows(dataset: Dataset, *, is_tested: bool) -> None:
 def _check_finite(name: str, rows: Tensor | LazyRows) -> None:
     if isinstance(rows, LazyRows) or not rows.is_floating_point() or not rows.numel():
         return
-    if all(end.isfinite() for end in rows.aminmax()):  # which take no memory, and pass a NaN on
+    if all(end.isfinite() for end in rows.aminmax()):  # needs no extra memory, and propagates NaN
         return
     bad = (~rows.isfinite()).flatten(1).any(1) if rows.ndim > 1 else ~rows.isfinite()
     places = bad.nonzero().flatten().tolist()
@@ -123,10 +124,10 @@ def _check_classes(parts: list[Tensor]) -> None:
         )
 
 
-# NodeData: who holds which rows of the data, for one seed.
+# NodeData: which node holds which rows of the data, for one seed.
 
 
-Dealt = tuple[np.ndarray, np.ndarray]  # the rows of all nodes, and the length of each one's two lists
+Dealt = tuple[np.ndarray, np.ndarray]  # the rows of all nodes, and the lengths of each node's two lists
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,8 @@ class NodeData:
 
     Parameters
     ----------
-    settings : how many nodes there are, and what is set aside for tests and validation
-    dataset : whose rows they are
+    settings : the number of nodes, and the shares for tests and validation
+    dataset : the data set with these rows
     partitioner : how the training set is distributed over the nodes
     """
 
@@ -155,14 +156,14 @@ class NodeData:
         return np.sort(generator(self.settings.seed, Purpose.VALIDATION).permutation(total)[:size])
 
     def partition_arrays(self) -> Dealt:
-        """Return who holds which rows, for a process that need not work it out again."""
+        """Return which node holds which rows, to send to another process."""
         both = [rows for pair in self.partitions for rows in pair]
         return np.concatenate(both), np.array([len(rows) for rows in both])
 
     def set_partition(self, dealt: Dealt) -> None:
-        """Hold what another process has dealt."""
+        """Take over another process' partition."""
         rows, lengths = dealt
-        both = np.split(rows.copy(), np.cumsum(lengths)[:-1])  # what came through Ray cannot be written to
+        both = np.split(rows.copy(), np.cumsum(lengths)[:-1])  # arrays from Ray are read-only
         self.__dict__["partitions"] = list(zip(both[::2], both[1::2], strict=True))
 
     @cached_property
@@ -187,7 +188,7 @@ class NodeData:
         return self._split([kept[part] for part in parts], labels)
 
     def _labels(self, part: str) -> np.ndarray:
-        """Return what the partitioner goes by; zeros where there is nothing, and it needs nothing."""
+        """Return the labels for the partitioner; zeros if there are none and it needs none."""
         labels, partitioner = self.dataset.labels_of(part), self.partitioner
         if labels is not None:
             return labels
@@ -201,7 +202,7 @@ class NodeData:
         return np.zeros(len(getattr(self.dataset, f"{part}_targets")), dtype=np.int64)
 
     def _split(self, parts: list[np.ndarray], labels: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Divide each node's rows into train and test; a row that several hold is for one or the other."""
+        """Divide each node's rows into train and test; a shared row is in the same part for all nodes."""
         share = self.settings.node_test_fraction
         if not share:
             return [(np.sort(mine), mine[:0]) for mine in parts]
@@ -227,7 +228,7 @@ class NodeData:
         )
 
     def own_test_examples(self, partition_id: int) -> Examples:
-        """Return what the server evaluates a node's own model on."""
+        """Return the examples on which the server evaluates a node's own model."""
         differ = type(self.partitioner).own_test_rows is not Partitioner.own_test_rows
         if len(self.test_examples) == 0 or not differ:
             return self.test_examples
@@ -242,7 +243,7 @@ class NodeData:
 
     @cached_property
     def test_examples(self) -> Examples:
-        """What the server evaluates on: the data set's own test set, or the partitioner's choice of it.
+        """The server's test examples: the data set's test set, or the partitioner's choice from it.
 
         Empty for ``central_test=none``, and where the sites have all data.
         """
@@ -254,7 +255,7 @@ class NodeData:
         return Examples(data.test_inputs, data.test_targets, index, data.transform, memory_share=share)
 
 
-# A site: what a node with data of its own trains on, and what it holds out to judge models on.
+# A site: the examples that a node with its own data trains on, and those held out for evaluation.
 
 
 START = 'start its node with --node-config \'site="north" data="/path"\''
@@ -265,8 +266,8 @@ def site_examples(
 ) -> tuple[Examples, Examples]:
     """Return a site's examples for training, and those held out.
 
-    ``prepared`` is the folder for prepared data; None for the data set's own. Which are held out
-    depends on the seed and the site's name, not on who else takes part.
+    ``prepared`` is the folder for prepared data; None for the data set's own. The held-out examples
+    depend on the seed and the site's name, not on the other sites.
 
     Raises
     ------

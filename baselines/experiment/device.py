@@ -21,7 +21,7 @@ def accelerator() -> torch.device | None:
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of this name; ``auto`` is an accelerator where there is one.
+    """Return the named device; ``auto`` is the accelerator, or else the CPU.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def placed(model: nn.Module, device: torch.device) -> nn.Module:
 
     Raises
     ------
-    UserError : for a model in float64 on a device that has no such numbers, as Apple's
+    UserError : for a model in float64 on a device without float64, such as Apple's
     """
     wide = any(p.dtype == torch.float64 for p in model.parameters())
     if wide and in_float64(torch.zeros(1, device=device)).device.type != device.type:
@@ -59,13 +59,13 @@ def placed(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 def name_of(device: torch.device) -> str:
-    """Return what its maker calls an accelerator, or its kind where torch does not know."""
+    """Return an accelerator's product name, or its type if torch does not know it."""
     named = getattr(_module(device), "get_device_name", None)
     return str(named(device)) if named else device.type
 
 
 def chosen(name: str) -> str | None:
-    """Return what a run says of its device: what ``auto`` chose, or that a GPU is idle; else None."""
+    """Return a line on the device: what ``auto`` chose, or that a GPU is idle; else None."""
     best = accelerator()
     if name == "auto":
         return f"device=auto: {f'{best} ({name_of(best)})' if best else 'cpu, as torch sees no GPU here'}"
@@ -75,14 +75,14 @@ def chosen(name: str) -> str | None:
 
 
 def watch_memory(device: torch.device) -> None:
-    """Let :func:`peak_memory` count from now on."""
+    """Reset the counter of :func:`peak_memory`."""
     reset = getattr(_module(device), "reset_peak_memory_stats", None)
     if reset:
         reset()
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """Return the most bytes that tensors of this process took on an accelerator.
+    """Return the peak memory of this process' tensors on an accelerator, in bytes.
 
     None on the CPU, and where torch does not count.
     """
@@ -91,25 +91,25 @@ def peak_memory(device: torch.device) -> int | None:
 
 
 def _module(device: torch.device) -> types.ModuleType | None:
-    """Return torch's functions for a kind of accelerator; None for the CPU, and where it has none."""
+    """Return torch's module for a type of accelerator; None for the CPU, and if there is none."""
     with contextlib.suppress(RuntimeError):
         return None if device.type == "cpu" else torch.get_device_module(device)
     return None
 
 
-# Precision: how a model computes on the hardware at hand; whoever trains it need not know.
+# Precision: how a model computes on this hardware, independent of how it is trained.
 #
-# No choice changes what a model is: its parameters stay in their own precision, and travel as before.
+# Parameters always stay in their own precision, and are sent in it.
 
 
-WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # what cuBLAS reads before it is first used
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it before its first use
 
 
 def use_deterministic(is_deterministic: bool) -> None:
-    """Let torch use algorithms alone that give the same bytes every time, or any, in this process.
+    """Let torch use only deterministic algorithms in this process, or any.
 
-    An operation without such an algorithm raises RuntimeError then. Call it before the GPU is used, as
-    cuBLAS reads once how its workspace is laid out.
+    An operation without one then raises RuntimeError. Call this before the GPU is used, as cuBLAS reads
+    its setting only once.
     """
     if is_deterministic:
         os.environ.setdefault(WORKSPACE, ":4096:8")
@@ -118,10 +118,10 @@ def use_deterministic(is_deterministic: bool) -> None:
 
 @contextmanager
 def deterministic_algorithms(is_deterministic: bool) -> Iterator[None]:
-    """Do so for a while: the next run of this process may ask for something else."""
+    """Use deterministic algorithms, or any, within this context; restore the setting afterwards."""
     before, workspace = torch.are_deterministic_algorithms_enabled(), os.environ.get(WORKSPACE)
     if is_deterministic:
-        gradient_of.cache_clear()  # a step that the run before has recorded is the eager one to rounding
+        gradient_of.cache_clear()  # a step recorded by an earlier run equals the eager one only to rounding
     try:
         use_deterministic(is_deterministic)
         yield
@@ -134,14 +134,13 @@ def deterministic_algorithms(is_deterministic: bool) -> Iterator[None]:
 def prepare_model(
     model: nn.Module, device: torch.device, autocast: object, channels_last: object
 ) -> nn.Module:
-    """Return the model, made to compute as asked.
+    """Return the model, set to compute in the requested precision and memory format.
 
     Parameters
     ----------
-    autocast : "bfloat16" computes convolutions and matrix products, forward and backward, in 16 bits, and
-        what is sensitive to it in 32 (``torch.autocast``); None leaves everything in the parameters' own
-    channels_last : let the weights of convolutions, and so the images between them, lie in memory pixel by
-        pixel; the same sums, in another order
+    autocast : "bfloat16" computes convolutions and matrix products in 16 bits, and sensitive operations
+        in 32 (``torch.autocast``); None computes in the parameters' precision
+    channels_last : store convolution weights, and so images, pixel by pixel; sums change their order
 
     Raises
     ------
@@ -169,7 +168,7 @@ def require_bool(name: str, value: object) -> bool:
 
 
 def _compute_in(dtype: torch.dtype, model: nn.Module, device: torch.device) -> None:
-    """Run the forward pass, and so the backward pass, under autocast; return what is in the model's own."""
+    """Run the forward pass, and so the backward pass, under autocast; outputs have the model's own dtype."""
     model.forward = Cast(model.forward, device.type, dtype, next(model.parameters()).dtype)
 
 
@@ -177,14 +176,14 @@ def _compute_in(dtype: torch.dtype, model: nn.Module, device: torch.device) -> N
 class Cast:
     """A model's forward pass under autocast.
 
-    A copy of the model gets a copy of this, with the copy's own forward pass: ``forward`` is bound to it. A
-    function would go on computing with the parameters of the model that it was made for.
+    Copying the model copies this object and rebinds ``forward`` to the copy. A closure would keep
+    computing with the original's parameters.
 
     Parameters
     ----------
-    forward : the model's own
-    device_type : where it computes
-    dtype, own : what it computes in, and what it returns
+    forward : the model's own forward pass
+    device_type : the type of device that computes it
+    dtype, own : the dtypes of the computation and of the outputs
     """
 
     forward: Callable[..., Tensor]
@@ -193,7 +192,7 @@ class Cast:
     own: torch.dtype
 
     def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor:
-        """Return what the model says of a batch."""
-        # A cached cast would be that of the parameters as they were when the step was recorded.
+        """Return the model's outputs for a batch."""
+        # A cached cast would hold the parameters as they were when the step was recorded.
         with torch.autocast(self.device_type, self.dtype, cache_enabled=False):
             return self.forward(*inputs, **named).to(self.own)

@@ -1,6 +1,6 @@
 """The composition root: every object of an experiment, built from its configuration.
 
-``cfg`` stays in this folder; what is built takes plain arguments.
+``cfg`` is used only in this folder; the objects built take plain arguments.
 """
 
 import shlex
@@ -50,12 +50,12 @@ from .identity import identity, own_sources, setting, source_hash
 from .overrides import quoted, resolved
 from .validation import Settings, takes_argument
 
-# ExperimentSpec: an experiment as its configuration tells it, before anything is built.
+# ExperimentSpec: what the configuration says of an experiment, before anything is built.
 
 
 @dataclass(frozen=True)
 class ExperimentSpec:
-    """What is known of an experiment by its override string alone."""
+    """What an override string alone says of an experiment."""
 
     overrides: str
 
@@ -70,17 +70,17 @@ class ExperimentSpec:
         return Settings.of(self.cfg)
 
     def runtime(self) -> Any:
-        """Return what launches the nodes, with a method ``run(overrides, num_nodes, folder)``."""
+        """Return the runtime, which has a method ``run(overrides, num_nodes, folder)``."""
         return config.build(self.cfg.runtime)
 
     def loggers(self) -> list[Any]:
-        """Return what else takes the metrics, besides metrics.csv."""
+        """Return the loggers, which take the metrics besides metrics.csv."""
         return list(config.build(self.cfg.get("logger") or {}).values())
 
     def identity(self, rounds: int | None = None, like: object = None) -> str:
-        """Return the hash of what decides the run's numbers; with ``rounds``, of a run of that length.
+        """Return the run's identity; with ``rounds``, that of a run of this length.
 
-        ``like`` are settings whose way to write a number counts: 0 or 0.0.
+        ``like`` as in :func:`~baselines.experiment.identity.identity`.
         """
         return identity(self.cfg, rounds, like)
 
@@ -96,7 +96,7 @@ class ExperimentSpec:
 
     @property
     def kind_of_data(self) -> str:
-        """What decides the data set, as a text; its seed and folder are named, not told."""
+        """What decides the data set, as a text in which its seed and folder are references."""
         return str(self.cfg.dataset)
 
     def configuration(self) -> str:
@@ -119,12 +119,12 @@ class ExperimentSpec:
         return parameters
 
     def without_references(self) -> str:
-        """Return the override string with each value that names another written out."""
+        """Return the override string with references to other values resolved."""
         return shlex.join(resolved(override, self.cfg) for override in shlex.split(self.overrides))
 
     @property
     def data_source(self) -> str:
-        """The function or class that gives the data set, by name."""
+        """The name of the function or class that loads the data set."""
         return str(self.cfg.dataset.load._target_)
 
     @property
@@ -135,7 +135,7 @@ class ExperimentSpec:
 
     @property
     def threads(self) -> int:
-        """How many threads torch computes with; results are equal bit for bit for equal threads."""
+        """How many threads torch uses; equal results bit for bit need equal threads."""
         return int(self.cfg.threads)
 
     @property
@@ -146,7 +146,7 @@ class ExperimentSpec:
 
     @property
     def choices(self) -> dict[str, str]:
-        """The option that each group has."""
+        """The chosen option of each group."""
         return choices(self.overrides)
 
 
@@ -156,14 +156,12 @@ class ExperimentSpec:
 def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int | None = None) -> nn.Module:
     """Return a fresh model on its device: the same initial parameters for the same seed.
 
-    With ``partition_id``, the one that this node draws for itself.
+    With ``partition_id``, the model that this node initialises for itself.
 
-    The data set is asked for only where the configuration leaves the shape or the classes to it, and the
-    model takes them: what a model of text makes of pictures is told when it sees them. A value that
-    somebody has set for the model stays. The data set is also asked for where modules are lazy, and learn
-    their shapes from it.
+    The data set is loaded only if the configuration leaves the shape or the classes to it and the model
+    takes them, or if modules are lazy and learn their shapes from it. A value set for the model is kept.
     """
-    measured: dict[str, object] = {}  # what the configuration leaves to the data
+    measured: dict[str, object] = {}  # what the configuration leaves open
     takes = partial(takes_argument, str(cfg.model.get("_target_")))
     if cfg.dataset.shape is None and cfg.model.get("input_shape") is None and takes("input_shape"):
         measured["input_shape"] = dataset().input_shape
@@ -171,7 +169,7 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int 
         measured["num_classes"] = dataset().num_classes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_seed(cfg.seed, partition_id))
-        with warnings.catch_warnings():  # of a model without classes, which is refused in one line
+        with warnings.catch_warnings():  # a model without classes is refused in one line
             warnings.filterwarnings("ignore", "Initializing zero-element tensors", UserWarning)
             warnings.filterwarnings("ignore", "Lazy modules are a new feature", UserWarning)
             model: nn.Module = config.build(cfg.model, **measured)
@@ -182,7 +180,7 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int 
 
 
 def _seed(seed: int, partition_id: int | None) -> int:
-    """Return what the initial parameters are drawn from: the server's model, or a node's own."""
+    """Return the seed of the initial parameters, for the server's model or a node's own."""
     if partition_id is None:
         return torch_seed(seed, Purpose.INITIAL_MODEL)
     return torch_seed(seed, Purpose.NODE_MODEL, partition_id=partition_id)
@@ -193,11 +191,11 @@ def _seed(seed: int, partition_id: int | None) -> int:
 
 PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy", "compression")
 OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
-OF_SOME = {  # groups that some strategies alone take: what the others lack, and which do
+OF_SOME = {  # groups that only some strategies take: what the others lack, and which take them
     "grouping": ("makes no groups", "selective"),
     "staleness": ("has no stale updates", "fedbuff or fedasync"),
 }
-BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # of a strategy that has them
+BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # checked if the strategy has them
 
 
 def strategy_of(cfg: DictConfig) -> BaseStrategy:
@@ -205,7 +203,7 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
 
     Raises
     ------
-    UserError : for one of this suite's whose file leaves out what the experiment sets
+    UserError : for one of this suite whose file leaves out a changed setting
     """
     strategy: Strategy = config.build(config.without_corrections(cfg).strategy)
     if isinstance(strategy, BaseStrategy):
@@ -216,7 +214,7 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
                 raise UserError(
                     f"{changed}: strategy={strategy.name} {fact}; leave it out, or choose strategy={ways}"
                 )
-        if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
+        if lost := [key for key in unread if key not in cfg.strategy]:  # a value in the file is intended
             fault = f"strategy {strategy.name} is not given {', '.join(lost)}"
             raise UserError(f"{fault}: begin its file with defaults: [base]")
         return strategy
@@ -230,7 +228,7 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
 
 
 def _name_changed(cfg: DictConfig, group: str) -> str:
-    """Return the option of a group that is chosen, or the first setting of its default that is changed."""
+    """Return a group's chosen option, or the first changed setting of its default; empty if unchanged."""
     defaults = config.leaves(OmegaConf.to_container(config.load("")[group]))
     settings = config.leaves(OmegaConf.to_container(cfg[group], resolve=True))
     changed = [key for key, value in settings.items() if key not in defaults or defaults[key] != value]
@@ -240,7 +238,7 @@ def _name_changed(cfg: DictConfig, group: str) -> str:
 
 
 def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:
-    """Return which of these settings are changed, and named nowhere in the strategy's file."""
+    """Return the changed settings that the strategy's file does not refer to."""
     read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
     return [key for key in keys if f"${{{key}" not in read and cfg[key] != config.load("")[key]]
 
@@ -257,8 +255,8 @@ class Experiment(ExperimentSpec):
 
     Parameters
     ----------
-    overrides : what names it, as one shell-quoted string
-    data : a data set in place of the configured one
+    overrides : the overrides, as one shell-quoted string
+    data : a data set instead of the configured one
     """
 
     data: Dataset | None = field(default=None, compare=False, repr=False)
@@ -276,7 +274,7 @@ class Experiment(ExperimentSpec):
 
     @cached_property
     def node_data(self) -> NodeData:
-        """Who holds which rows of the data."""
+        """Which node holds which rows of the data."""
         return NodeData(self.settings, self.dataset, self.partitioner)
 
     @property
@@ -286,12 +284,12 @@ class Experiment(ExperimentSpec):
 
     @property
     def num_classes(self) -> int | None:
-        """How many classes there are; None where the targets are no labels."""
+        """How many classes there are; None if the targets are not labels."""
         return self.cfg.dataset.num_classes or self.dataset.num_classes
 
     @property
     def input_shape(self) -> Any:
-        """The shape of one input as a list; of several a tuple or a dict of such."""
+        """The shape of one input as a list; for several inputs, a tuple or dict of lists."""
         return list(self.cfg.dataset.shape) if self.cfg.dataset.shape else self.dataset.input_shape
 
     def model(self, partition_id: int | None = None) -> nn.Module:
@@ -312,11 +310,11 @@ class Experiment(ExperimentSpec):
 
         Raises
         ------
-        UserError, ValueError : when it needs validation examples, or more rounds, than there are
+        UserError, ValueError : when it needs validation examples that are not set aside, or more rounds
         """
         strategy = strategy_of(self.cfg)
         strategy.freeze(self.frozen.arrays if self.frozen else ())
-        strategy.set_num_rounds(self.settings.rounds)  # a run without any step has failed, if short
+        strategy.set_num_rounds(self.settings.rounds)  # even a short run without any step fails
         has_data = bool(self.settings.validation_size or self.settings.server_inputs)
         if strategy.needs_server_data and not has_data:
             raise UserError(f"{strategy.name} {NO_VALIDATION}")
@@ -324,17 +322,17 @@ class Experiment(ExperimentSpec):
 
     @cached_property
     def prototype(self) -> BaseStrategy:
-        """The strategy, to be asked what it needs; a run takes a fresh one."""
+        """A strategy to query for its needs; a run uses a fresh one."""
         return self.strategy()
 
     @cached_property
     def clock(self) -> VirtualClock | None:
-        """How long nodes take, in virtual seconds; None where nobody counts them."""
+        """How long nodes take, in virtual seconds; None without a clock."""
         return config.build(self.cfg.clock) if "clock" in self.cfg else None
 
     @property
     def nodes_remember(self) -> bool:
-        """Whether the nodes keep anything from round to round."""
+        """Whether the nodes keep state between rounds."""
         corrections = requested_corrections(self.prototype.train_config(), self.known_corrections)
         return (
             self.prototype.nodes_remember
@@ -343,17 +341,17 @@ class Experiment(ExperimentSpec):
         )
 
     def train_config(self) -> ConfigRecord:
-        """Return what the nodes are told besides the round: which code the server runs."""
+        """Return what is sent to nodes besides the round: the hash of the server's code."""
         return ConfigRecord({protocol.SOURCE_HASH: source_hash()})
 
     @cached_property
     def known_corrections(self) -> tuple[type[Correction], ...]:
-        """The corrections that a message may ask a node for; those that the strategy's file names are last."""
+        """The corrections that a message may request; those in the strategy's file come last."""
         return (*BUILT_IN, *own_corrections(self.cfg))
 
     @cached_property
     def known_compressions(self) -> tuple[type[Compression], ...]:
-        """The compressions that a message may ask a node for."""
+        """The compressions that a message may request."""
         return (*COMPRESSIONS, *own_compressions(self.cfg))
 
     @cached_property
@@ -369,12 +367,12 @@ class Experiment(ExperimentSpec):
 
     @cached_property
     def frozen(self) -> Frozen | None:
-        """What nobody trains of the initial model; None where all is trained."""
+        """The untrained part of the initial model; None if all of it is trained."""
         return Frozen.of(self.node_model)
 
     @cached_property
     def deterministic(self) -> bool:
-        """Whether torch may use algorithms alone that give the same bytes every time."""
+        """Whether torch must use deterministic algorithms."""
         return require_bool("deterministic", self.cfg.deterministic)
 
     @cached_property
@@ -386,7 +384,7 @@ class Experiment(ExperimentSpec):
 
         Raises
         ------
-        UserError : for a partition that there is none of
+        UserError : if the partition does not exist
         """
         if not 0 <= partition_id < self.settings.num_nodes:
             last = self.settings.num_nodes - 1
@@ -398,7 +396,7 @@ class Experiment(ExperimentSpec):
     def site(self, name: str, path: str, prepared: Path | None = None) -> Node:
         """Return the node of a site with data of its own, built when it is first asked for.
 
-        ``prepared`` is the folder for prepared data, in place of the configured one.
+        ``prepared`` is the folder for prepared data, instead of the configured one.
 
         Raises
         ------
@@ -439,21 +437,21 @@ class Experiment(ExperimentSpec):
 
     @property
     def test_examples(self) -> Examples:
-        """What the server evaluates on."""
+        """The server's test examples."""
         return self.node_data.test_examples
 
     @property
     def validation_examples(self) -> Examples:
-        """What the server sets aside, seen as by node 0: ``transform`` may show what is the test set's."""
+        """The examples set aside, transformed as node 0's: ``transform`` may be the test set's own."""
         return self.node_data.examples(self.node_data.validation_rows, self.dataset.seen_by(0))
 
     @cached_property
     def server_inputs(self) -> Examples:
-        """What the server distils on: the examples it sets aside, or all for training of another data set.
+        """The examples on which the server distils: those set aside, or another data set's training set.
 
         Raises
         ------
-        UserError : for a data set whose inputs have another shape, or lie elsewhere
+        UserError : for a data set whose inputs have another shape, or lie at the sites
         """
         name = self.settings.server_inputs
         if name is None:

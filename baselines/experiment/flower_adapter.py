@@ -1,7 +1,7 @@
-"""Adapt a strategy of Flower's, or of the user's own, to this suite.
+"""Adapt a strategy of Flower, or a user's plain Flower strategy, to this suite.
 
-It has one model to evaluate and no state to resume from. Where it takes no step, because too few nodes have
-answered, rounds are counted as this suite's strategies count them.
+It has one model to evaluate and no state to resume from. Failed rounds, without a step because too few
+nodes replied, are counted as this suite's strategies count them.
 """
 
 import random
@@ -28,11 +28,11 @@ class FlowerStrategyAdapter(BaseStrategy):
 
     Parameters
     ----------
-    strategy : what it hands every call on to
+    strategy : the wrapped strategy
     num_nodes : how many nodes the experiment has
     max_failed_rounds : how many rounds in a row without a step end the run
-    unread : settings of the experiment that the strategy does not read, though they were changed
-    seed : decides what it draws with Python's ``random`` and numpy's ``np.random`` to choose its nodes
+    unread : changed settings of the experiment that the strategy does not read
+    seed : of Python's ``random`` and numpy's ``np.random`` while the strategy chooses nodes
     """
 
     resumable: ClassVar[bool] = False
@@ -46,7 +46,7 @@ class FlowerStrategyAdapter(BaseStrategy):
         seed: int = 0,
     ) -> None:
         if getattr(strategy, "train_loss_key", None) == "train_loss":
-            strategy.train_loss_key = protocol.LOSS  # type: ignore[attr-defined]  # as our nodes call it
+            strategy.train_loss_key = protocol.LOSS  # type: ignore[attr-defined]  # this suite's name for it
         self.strategy = strategy
         self.num_nodes = num_nodes
         self.unread = unread
@@ -64,7 +64,7 @@ class FlowerStrategyAdapter(BaseStrategy):
         return {"global": arrays}
 
     def check(self, arrays: ArrayRecord) -> None:
-        """Raise ``ValueError`` for settings that would be ignored, or nodes that will never come."""
+        """Raise ``ValueError`` for settings that would be ignored, or more nodes than there are."""
         for key in self.unread:
             raise ValueError(
                 f"{key} does not reach {self.name}, which is not a strategy of this suite: "
@@ -84,7 +84,7 @@ class FlowerStrategyAdapter(BaseStrategy):
             )
 
     def _require_covered(self) -> None:
-        """Refuse a wrapper of Flower's around a strategy of this suite that its noise does not cover."""
+        """Refuse a privacy wrapper of Flower around a strategy of this suite that its noise does not cover."""
         inner = getattr(self.strategy, "strategy", None)
         beyond = inner.beyond_mean() if isinstance(inner, BaseStrategy) else ""
         if fault := describe_uncovered(self.strategy, inner, beyond):
@@ -112,7 +112,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Hand the replies on.
+        """Pass the replies on.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class FlowerStrategyAdapter(BaseStrategy):
         """
         replies = list(replies)
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
-        moved_on = arrays is not None or not self._has_sent  # one that asks nobody to train means it so
+        moved_on = arrays is not None or not self._has_sent  # asking no node to train is no failure
         self._failed_rounds = 0 if moved_on else self._failed_rounds + 1
         if self._failed_rounds >= self.max_failed_rounds:
             raise TooManyFailedRounds(
@@ -143,7 +143,7 @@ class FlowerStrategyAdapter(BaseStrategy):
 
 
 def _without_ids(metrics: MetricRecord | None) -> MetricRecord | None:
-    """Return the metrics without the mean of the nodes' partition ids, which says nothing."""
+    """Return the metrics without the mean of the nodes' partition ids, which is meaningless."""
     if metrics is not None:
         metrics.pop(protocol.PARTITION_ID, None)
     return metrics
@@ -151,7 +151,7 @@ def _without_ids(metrics: MetricRecord | None) -> MetricRecord | None:
 
 @contextmanager
 def _drawing(seed: int, server_round: int, step: int) -> Iterator[None]:
-    """Let what draws from the process-wide generators draw by the seed, and put these back.
+    """Seed the global random generators within this context, and restore them afterwards.
 
     Flower's strategies sample nodes with ``random``.
     """
@@ -159,11 +159,11 @@ def _drawing(seed: int, server_round: int, step: int) -> Iterator[None]:
     drawn = torch_seed(seed, Purpose.FOREIGN, **place)
     with draws_put_back():
         random.seed(drawn)
-        np.random.seed(drawn % 2**32)  # noqa: NPY002 - theirs, not ours
+        np.random.seed(drawn % 2**32)  # noqa: NPY002 - Flower uses it
         yield
 
 
 def _errors(replies: Iterable[Message]) -> str:
-    """Return what the nodes that failed say, each reason once and three at most."""
+    """Return the failed nodes' reasons, each once and three at most."""
     reasons = (reason_of(reply) for reply in replies if reply.has_error())
     return "; ".join([*dict.fromkeys(reasons)][:3]) or "none"

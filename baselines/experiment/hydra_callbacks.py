@@ -1,4 +1,4 @@
-"""Hydra's callbacks, its job log, and the mode that it was started in: one run, a sweep, or a search."""
+"""Hydra's callbacks, its job log, and its mode: one run, a sweep, or a search."""
 
 import contextlib
 import logging
@@ -29,13 +29,13 @@ from .overrides import MULTIRUN, swept
 
 @dataclass
 class Sweep:
-    """Where a sweep of this process stands.
+    """The progress of a sweep in this process.
 
     Parameters
     ----------
     total : how many runs it has; None where only the sweeper knows
-    number : of the run that it is at, from 0
-    seconds, runs : what those have taken that were not finished already, and how many they were
+    number : of the current run, from 0
+    seconds, runs : duration and number of the runs done by this process
     """
 
     total: int | None
@@ -48,17 +48,17 @@ class Sweep:
         self.seconds, self.runs = self.seconds + seconds, self.runs + share
 
     def seconds_left(self, seconds: float, share: float) -> float | None:
-        """Return how long the runs left will take, where this one has done a share in ``seconds``."""
+        """Estimate the time left, given that the current run has done a share in ``seconds``."""
         done = self.runs + share
         left = (self.total or 0) - self.number - share
         return (self.seconds + seconds) / done * left if done else None
 
 
-_sweep: Sweep | None = None  # Hydra makes the callback, and tells nobody where it is
+_sweep: Sweep | None = None  # global, as Hydra creates the callback and gives no access to it
 
 
 def current_sweep() -> Sweep | None:
-    """Return the sweep whose runs this process does one by one; None outside of one."""
+    """Return the sweep whose runs this process does in turn; None outside a sweep."""
     return _sweep
 
 
@@ -74,9 +74,9 @@ class SweepProgress(Callback):
         self.swept: set[str] = set()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Count the runs: the sweeper's number of trials, or all combinations of what is swept.
+        """Count the runs: the sweeper's number of trials, or all combinations of swept values.
 
-        Write down what was asked for, by which the runs' folders are named: not every sweeper does.
+        Save the requested overrides, by which run folders are named: not every sweeper saves them.
         """
         varied = swept(config.hydra)
         self.swept = {override.get_key_element() for override in varied}
@@ -85,7 +85,7 @@ class SweepProgress(Callback):
         set_sweep(Sweep(self.total))
         for line in equal_values(varied):
             Console(soft_wrap=True, highlight=False, markup=False).print(line)
-        with contextlib.suppress(OSError):  # Hydra meets that, too, and says so
+        with contextlib.suppress(OSError):  # Hydra reports it
             folder = Path(config.hydra.sweep.dir)
             folder.mkdir(parents=True, exist_ok=True)
             OmegaConf.save(config, folder / MULTIRUN)
@@ -93,7 +93,7 @@ class SweepProgress(Callback):
                 EndedRuns(folder / ENDED, self.total).follow()
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Say which one it is, and what is its own of what is swept."""
+        """Print the run's number, and its values of the swept settings."""
         if not self.sweeping:
             return
         own = [text for text in _as_typed(config) if text.partition("=")[0] in self.swept]
@@ -104,14 +104,14 @@ class SweepProgress(Callback):
             _sweep.number = config.hydra.job.num
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
-        """Report the end of a run to the process that started the sweep; this may be another one."""
+        """Report the end of a run to the process that started the sweep, possibly another one."""
         if self.sweeping and _is_parallel(config.hydra):
             how = "finished" if job_return.status is JobStatus.COMPLETED else "failed"
             with contextlib.suppress(OSError), (Path(config.hydra.sweep.dir) / ENDED).open("a") as file:
                 file.write(f"run {config.hydra.job.num + 1} {how}\n")
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Forget the sweep: this process may go on with something else."""
+        """Forget the sweep: this process may continue with something else."""
         set_sweep(None)
         if EndedRuns.current:
             EndedRuns.current.stop()
@@ -121,15 +121,15 @@ ENDED = ".ended_runs"  # in the sweep's folder while it runs: a line for each ru
 
 
 class EndedRuns:
-    """Print a line for each run that ends in another process, which writes one into a file.
+    """Print a line for each run that ends in another process, read from a file.
 
     Parameters
     ----------
-    path : the file, where all processes see it
+    path : the file, which all processes must see
     total : how many runs there are; None where only the sweeper knows
     """
 
-    current: "EndedRuns | None" = None  # of this process; Hydra copies the callback into others
+    current: "EndedRuns | None" = None  # of this process; Hydra copies the callback to others
 
     def __init__(self, path: Path, total: int | None) -> None:
         self.path, self.total = path, total
@@ -151,7 +151,7 @@ class EndedRuns:
 
     def _print_lines(self) -> None:
         while True:
-            stops = self._stop.wait(LOOK_EVERY)  # before the file is read for the last time
+            stops = self._stop.wait(LOOK_EVERY)  # first, so that the file is read once more
             with contextlib.suppress(OSError):
                 for run in self.path.read_text().splitlines()[self._done :]:
                     self._done += 1
@@ -180,13 +180,13 @@ def set_sweep(sweep: Sweep | None) -> None:
 
 
 def equal_values(varied: list[Override]) -> Iterator[str]:
-    """Yield a line for each setting that is swept over values of which some are equal."""
+    """Yield a line for each swept setting that has equal values."""
     for override in varied:
         if not override.is_choice_sweep():
             continue
         values = list(override.sweep_iterator())
         texts = str(override.input_line).partition("=")[2].split(",")
-        if len(texts) != len(values):  # one with a comma in it
+        if len(texts) != len(values):  # a value with a comma in it
             texts = list(map(str, values))
         alike: dict[tuple[str, object], list[str]] = {}
         for value, text in zip(values, texts, strict=True):
@@ -197,19 +197,19 @@ def equal_values(varied: list[Override]) -> Iterator[str]:
 
 
 def _kind_and_value(value: Any) -> tuple[str, object]:
-    """Return what equal values share: 1 and 1.0 are equal, and so are a text and the same one in quotes."""
+    """Return a key that equal values share: 1 and 1.0 are equal, as are a text with and without quotes."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "number", float(value)
     return type(value).__name__ if isinstance(value, bool) else "text", str(getattr(value, "text", value))
 
 
 def _as_typed(config: DictConfig) -> list[str]:
-    """Return the overrides unresolved: ``${.x}`` in one is a neighbour of the setting, not of this list."""
+    """Return the overrides unresolved: ``${.x}`` refers to the setting's neighbour, not to this list's."""
     return cast(list[str], OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
 
 
 def _combinations(varied: list[Override]) -> int | None:
-    """Return how many there are; None where only the sweeper knows (a glob, an interval)."""
+    """Return the number of combinations; None where only the sweeper knows it (a glob, an interval)."""
     try:
         return prod(sum(1 for _ in override.sweep_iterator()) for override in varied)
     except HydraException:
@@ -220,16 +220,16 @@ def _combinations(varied: list[Override]) -> int | None:
 
 
 class OthersErrors(logging.Filter):
-    """Pass what no handler of Flower's has shown, nor a line of ours."""
+    """Pass only other libraries' records: Flower's and this project's are already shown."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether the record is of another library."""
+        """Say whether the record is another library's."""
         return record.name.partition(".")[0] not in ("flwr", "baselines")
 
 
 @contextlib.contextmanager
 def closing_job_log() -> Iterator[None]:
-    """Close what Hydra has opened for a job's log, for a process that goes on after the command."""
+    """Close the handlers of Hydra's job log, for a process that continues after the command."""
     root = logging.getLogger()
     before = list(root.handlers)
     try:
@@ -247,7 +247,7 @@ def without_hydras_lines() -> Iterator[None]:
     JobReturn.return_value = property(_returned, announcing.fset)  # type: ignore[method-assign,assignment]
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "provider=hydra.searchpath")  # the line of ours says it
+            warnings.filterwarnings("ignore", "provider=hydra.searchpath")  # this project's error says it
             yield
     finally:
         JobReturn.return_value = announcing  # type: ignore[method-assign,assignment]
@@ -262,12 +262,12 @@ def _returned(self: JobReturn) -> object:
 
 
 def is_search(settings: HydraConf) -> bool:
-    """Say whether a sweeper looks for the best; Hydra's own takes all that there is."""
+    """Say whether a sweeper searches for the best run; Hydra's own sweeper runs all combinations."""
     return settings.mode == RunMode.MULTIRUN and not settings.sweeper._target_.endswith(".BasicSweeper")
 
 
 def run_prefix() -> str:
-    """Return what this run's lines begin with where its launcher may run others beside it, else nothing."""
+    """Return the prefix of this run's lines if its launcher may run others in parallel, else nothing."""
     settings = HydraConfig.get() if HydraConfig.initialized() else None
     if settings is None or settings.mode != RunMode.MULTIRUN:
         return ""
@@ -279,11 +279,11 @@ def _is_parallel(settings: Any) -> bool:
 
 
 def check_direction(settings: HydraConf, objective: str, lowers: bool) -> None:
-    """Refuse a search for the worst, as of the greatest loss.
+    """Refuse a search for the worst value, such as the greatest loss.
 
     Raises
     ------
-    UserError : where less of the objective is better (``lowers``) and more is looked for, or the reverse
+    UserError : where a lower objective is better (``lowers``) and the search maximises it, or the reverse
     """
     direction = str(settings.sweeper.get("direction", "")).rpartition(".")[2].lower()
     wanted = "minimize" if lowers else "maximize"
@@ -295,11 +295,11 @@ def check_direction(settings: HydraConf, objective: str, lowers: bool) -> None:
 
 
 def check_folder(settings: HydraConf) -> None:
-    """Refuse a folder that Hydra does not read: it has one setting for a run, and one for a sweep.
+    """Refuse a folder setting that Hydra would ignore: a run and a sweep each have their own.
 
     Raises
     ------
-    UserError : where the other one is given alone
+    UserError : where only the other one is given
     """
     written = OmegaConf.to_container(settings.overrides, resolve=False)["hydra"]  # type: ignore[call-overload,index]
     given = {override.lstrip("+").partition("=")[0] for override in written}

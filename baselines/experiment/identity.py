@@ -1,20 +1,19 @@
 """Identity: decide whether two runs give the same numbers.
 
-They are when they agree in
+They do when they agree in
 
-* the resolved configuration, without what only decides how a run is shown, kept or found (``BESIDE``), or
-  what was not yet a choice and has stayed as it was (``LATER``); a file of ``CONTENT`` counts with what is in it;
-* ``RESULTS``, which whoever changes a metric raises by one (and says so in CHANGELOG.md);
-* the versions of the packages whose arithmetic it is (``PACKAGES``).
+* the resolved configuration, without settings that do not affect numbers (``BESIDE``) and newer settings at
+  the value that they had before they existed (``LATER``); a file of ``CONTENT`` counts by its content;
+* ``RESULTS``, raised by one with every change of a metric (and noted in CHANGELOG.md);
+* the versions of the packages that do the arithmetic (``PACKAGES``).
 
-A setting counts with its value also where that is the default: whoever changes a default changes the
-identity of the runs that take it. Were only the differences from the defaults hashed, ``LATER`` could go,
-but two runs on either side of such a change would be one, unless the old default were kept: a table of all
-settings in place of one of those that came later. So a new setting goes into ``LATER``, with the value that
-leaves every metric as it was, and stays there as it is whatever its default becomes.
+Default values count too: changing a default changes the identity of the runs that use it. Hashing only the
+differences from the defaults would make ``LATER`` superfluous, but would confuse runs from before and after
+such a change. So a new setting goes into ``LATER``, with the value that leaves every metric unchanged, and
+keeps that entry even if its default changes.
 
-The code's own hash is not part of it: most changes leave every metric as it was, byte for byte, and must
-not throw away hours of results. It is written down with each run instead, beside the commit.
+The hash of the code is not part of it: most changes leave every metric unchanged, byte for byte, and must
+not invalidate hours of results. Each run records it instead, beside the commit.
 """
 
 import copy
@@ -43,11 +42,11 @@ PACKAGES = ("numpy", "timm", "torch")
 
 
 def _everywhere(name: str, value: object, group: str = "") -> dict[str, object]:
-    """Return a setting where the configuration has it: in its group, and in the strategies that take it."""
+    """Return a setting under each of its dotted names: in its group, and in strategies that refer to it."""
     return {f"{place}{name}": value for place in (group, "strategy.", "strategy.inner.")}
 
 
-LATER: dict[str, object] = {  # options younger than some results, by their dotted names; so they were then
+LATER: dict[str, object] = {  # settings newer than some results, with their values then
     **_everywhere("aggregation", {"_target_": "strategies.Mean"}),
     **_everywhere("compression", {"_target_": "strategies.NoCompression"}),
     **_everywhere("privacy", {"_target_": "strategies.NoPrivacy"}),
@@ -71,12 +70,12 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "deterministic": False,
     "early_stopping.metric": "validation/accuracy",
     "early_stopping.patience": None,
-    "early_stopping": {},  # where nothing else is left of it
+    "early_stopping": {},  # if nothing else remains in it
     "evaluation.node_spread": False,
     "evaluation.per_class": False,
     "evaluation.per_node": False,
-    "evaluation": {},  # where nothing else is left of it
-    "participation": {},  # where nothing else is left of it
+    "evaluation": {},  # if nothing else remains in it
+    "participation": {},  # if nothing else remains in it
     "partitioner.even": True,
     "partitioner.group_share": None,
     "quorum": None,
@@ -91,7 +90,7 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "staleness": {"_target_": "strategies.PolynomialStaleness", "a": 0.5},
 }
 REACHED = ("address", "client_cpus", "code", "cpus", "modules", "retries", "start_timeout")
-PLAYED = (  # how a runtime is reached and started, and who is let in again: a run goes on under another
+PLAYED = (  # how a runtime is reached and started, and who is readmitted: a resumed run may change them
     *(f"runtime.{name}" for name in REACHED),
     *_everywhere("readmit", None, "participation."),
 )
@@ -105,9 +104,8 @@ BESIDE = (
 def identity(cfg: DictConfig, rounds: int | None = None, like: object = None) -> str:
     """Return a hash of what decides a run's numbers, 16 hexadecimal digits.
 
-    With ``rounds``, that of the run that is the same but for their number. ``like`` are another run's
-    settings: a number that is equal there counts as it is written there, 0 as 0.0, and what only says how
-    nodes are reached (``PLAYED``) as it is there.
+    With ``rounds``, that of the same run with another number of rounds. ``like`` are another run's
+    settings: equal numbers count as written there (0 or 0.0), and so do settings of ``PLAYED``.
     """
     return _hash_config([config_hash(cfg, rounds, like=like), versions()])
 
@@ -117,10 +115,9 @@ def config_hash(
 ) -> str:
     """Return the part of the identity that is the same on every machine.
 
-    ``data_root`` counts as nowhere: the same data may lie in another folder. So may a file of ``CONTENT``, in whose
-    place its bytes count; one that cannot be read counts as its path. With ``rounds``, of the
-    configuration with another number of them, whatever was computed from ``rounds`` left as it is; with
-    ``seed``, of the run with that seed; ``like`` as in :func:`identity`.
+    ``data_root`` does not count: the same data may lie in another folder. A file of ``CONTENT`` counts by
+    its bytes, or by its path if it cannot be read. ``rounds`` replaces the number of rounds, but not values
+    computed from it; ``seed`` replaces the seed; ``like`` as in :func:`identity`.
 
     Raises
     ------
@@ -136,7 +133,7 @@ def config_hash(
         cfg.seed = seed
     try:
         settings = OmegaConf.to_container(cfg, resolve=True)
-    except OmegaConfBaseException as error:  # a value that has no default, or names another
+    except OmegaConfBaseException as error:  # a missing value, or an unresolved reference
         raise UserError(str(error)) from error
     assert isinstance(settings, dict)
     hashed = {key: value for key, value in _written_as(settings, like).items() if key not in BESIDE}
@@ -148,7 +145,7 @@ def config_hash(
 
 
 def _written_as(value: Any, like: object, name: str = "") -> Any:
-    """Return settings with each number that is equal in ``like``, and what is PLAYED, as it is there."""
+    """Return settings with equal numbers, and the settings of ``PLAYED``, as ``like`` has them."""
     if name in PLAYED:
         return like
     if isinstance(value, dict) and isinstance(like, dict):
@@ -161,7 +158,7 @@ def _written_as(value: Any, like: object, name: str = "") -> Any:
 
 
 def _leave_out(settings: Any, path: list[str], then: object) -> None:
-    """Remove a setting that has stayed as it was; one of another name, or kind, is left alone."""
+    """Remove the setting at ``path`` if its value equals ``then``."""
     for key in path[:-1]:
         settings = settings.get(key) if isinstance(settings, dict) else None
     if isinstance(settings, dict) and settings.get(path[-1], ...) == then:
@@ -184,10 +181,10 @@ def _hash_config(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# Source: the hashes by which two processes, or two runs, know whether they run the same code.
+# Source: hashes that show whether two processes, or two runs, use the same code.
 
 
-# What decides results, also as git understands it.
+# Files that decide results, as patterns that git understands too.
 COVERED = ("strategies/**/*.py", "clients/**/*.py", "baselines/**/*.py", "conf/**/*.yaml")
 
 
@@ -199,7 +196,7 @@ def source_hash() -> str:
 
 
 def own_sources(targets: Iterable[str]) -> dict[str, str]:
-    """Return a hash of each package of the user's own, by its name, that one of these targets is of."""
+    """Return a hash of each of the user's own packages that these targets belong to, by package name."""
     known = {pattern.partition("/")[0] for pattern in COVERED} | sys.stdlib_module_names
     names = dict.fromkeys(target.partition(".")[0] for target in targets)
     files_of = {name: [*_files(name)] for name in names if name not in known}
@@ -207,7 +204,7 @@ def own_sources(targets: Iterable[str]) -> dict[str, str]:
 
 
 def _files(package: str) -> Iterator[tuple[str, Path]]:
-    """Yield a package's Python files, and their names in it; none of one that pip has installed."""
+    """Yield a package's Python files, and their names in it; none for a package installed by pip."""
     if package == "__main__":  # a class of the script that runs; a notebook has no file
         script = getattr(sys.modules[package], "__file__", None)
         yield from [(Path(script).name, Path(script))] if script else []
@@ -217,7 +214,7 @@ def _files(package: str) -> Iterator[tuple[str, Path]]:
         return
     module = [spec.origin] if spec.origin and spec.has_location else []
     for place in map(Path, spec.submodule_search_locations or module):
-        if not any(place.parent.glob("*.dist-info")):  # which pip leaves beside what it installs
+        if not any(place.parent.glob("*.dist-info")):  # pip leaves one beside what it installs
             files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
             yield from ((file.relative_to(place.parent).as_posix(), file) for file in files)
 
@@ -229,15 +226,15 @@ def _hash_files(files: Iterable[tuple[str, Path]]) -> str:
     return digest.hexdigest()[:16]
 
 
-# Variants: one setting at several seeds, or with a few other values, known by their hashes.
+# Variants: hashes of one setting at several seeds, or with a few changed values.
 
 
 class Variants:
-    """The setting that overrides name.
+    """The setting that some overrides describe.
 
     Parameters
     ----------
-    overrides : one by one, without a seed
+    overrides : a list, without a seed
 
     Raises
     ------
@@ -254,7 +251,7 @@ class Variants:
 
     @property
     def local_steps(self) -> int | None:
-        """How many steps a node takes in a round; None where it counts epochs."""
+        """How many steps a node takes in a round; None if it is set in epochs."""
         steps: int | None = self._cfg.client.local_steps
         return steps
 

@@ -1,4 +1,4 @@
-"""Turn Hydra's message for a command line that it cannot compose into one line."""
+"""Turn Hydra's errors about a command line into one-line messages."""
 
 import logging
 import re
@@ -30,16 +30,15 @@ MOST_HINTS = 3
 
 
 def nearest(name: str, value: str, error: Exception) -> str | None:
-    """Return what was probably meant by an unknown setting, if anything comes near.
+    """Return what was probably meant by an unknown setting; None if nothing is similar.
 
-    An option of that name comes first (``optimizer=adam`` means ``client_optimizer=adam``), then a setting of the
-    configuration that was chosen. Without that configuration (the error comes from another process)
-    there are no settings to look at.
+    An option of that name comes first (``optimizer=adam`` means ``client_optimizer=adam``), then a similar
+    setting of the composed configuration, unless the error comes from another process and lacks it.
 
     Parameters
     ----------
     name, value : of the override
-    error : Hydra's; its cause knows the configuration
+    error : Hydra's; its cause holds the configuration
     """
     if option := option_of(value, name):
         return option
@@ -49,7 +48,7 @@ def nearest(name: str, value: str, error: Exception) -> str | None:
     settings = [
         setting
         for setting in _names(OmegaConf.to_container(node._get_root()))
-        if not name.startswith(f"{setting}.") and name != setting  # what it would stand in
+        if not name.startswith(f"{setting}.") and name != setting  # its own parents do not count
     ]
     within, dot, last = name.rpartition(".")
     for word in (last, ELSEWHERE.get(last, last)):
@@ -65,10 +64,10 @@ def nearest(name: str, value: str, error: Exception) -> str | None:
 
 
 def option_of(value: str, name: str) -> str | None:
-    """Return ``group=value`` for the groups that have an option of this name; None where none has.
+    """Return ``group=value`` for the groups that have an option of this name; empty or None for none.
 
-    A group that ``name`` lies in wins over the others (``client.optimizer`` over ``server_optimizer``), and
-    an option over its older name.
+    The group that ``name`` belongs to wins (``client.optimizer`` over ``server_optimizer``). Older names of
+        options do not count. It is also None for more groups than ``MOST_HINTS``.
     """
     if not value.isidentifier() or value in SHARED:
         return None
@@ -79,7 +78,7 @@ def option_of(value: str, name: str) -> str | None:
 
 
 def is_older_name(option: Path) -> bool:
-    """Say whether an option chooses that of another group, and states nothing itself."""
+    """Say whether an option only chooses another group's option."""
     settings = yaml.safe_load(option.read_text())
     chosen = settings.get("defaults", []) if isinstance(settings, dict) else []
     overrides = any(
@@ -89,12 +88,12 @@ def is_older_name(option: Path) -> bool:
 
 
 def near_option(name: str, options: Iterable[str]) -> str | None:
-    """Return the option that a misspelt one comes near to, if there is one."""
+    """Return the option most similar to a misspelt one; None if none is."""
     return next(iter(get_close_matches(name.rpartition("/")[2], [*options], 1, 0.7)), None)
 
 
 def _shares_words(name: str, other: str) -> bool:
-    """Say whether all words of one name are in the other, by this project's words."""
+    """Say whether all words of one name, translated by ``ELSEWHERE``, are in the other."""
     words = {ELSEWHERE.get(word, word) for word in name.split("_")}
     others = set(other.split("_"))
     return words <= others or others <= words
@@ -108,14 +107,14 @@ def _names(settings: Any, within: str = "") -> Iterator[str]:
             yield from _names(value, f"{within}{key}.")
 
 
-# What Hydra says of jobs, folders and plugins, in our words, or not at all where ours say it already.
+# Hydra's messages on jobs, folders and plugins, in plainer words.
 
 
-PLUGINS = ("joblib", "submitit", "optuna")  # extras of ours, which bring launchers and sweepers of Hydra's
+PLUGINS = ("joblib", "submitit", "optuna")  # extras with Hydra's launchers and sweepers
 
 
 def extra_for(missing: str, expected: str) -> str:
-    """Return what to do about a missing option: install the plugin that has it, or choose another."""
+    """Return advice on a missing option: install its plugin, or choose another."""
     if not missing.startswith("hydra/"):
         return expected
     for plugin in PLUGINS:
@@ -125,7 +124,7 @@ def extra_for(missing: str, expected: str) -> str:
 
 
 def describe_mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
-    """Return in one line what Hydra says in many of what it cannot read or does not know."""
+    """Return a one-line error for what Hydra cannot read or does not know."""
     if several := re.match(r"Ambiguous value for argument '(.+)'\n", str(error)):
         return UserError(f"{several[1]} has several values: with -m each is a run of its own, in [] a list")
     if isinstance(error, OverrideParseException):
@@ -144,7 +143,7 @@ def describe_mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
         return UserError(f"there is no setting {unknown[1]}: {hint}")
     if isinstance(error, OmegaConfBaseException):
         return describe_unresolved(error)
-    if isinstance(error.__cause__, GrammarParseError):  # of a group's option, which Hydra does not name
+    if isinstance(error.__cause__, GrammarParseError):  # in a group's option, which Hydra does not name
         broken = [override for override in given if "${" in override]
         return UserError(f"cannot read {' or '.join(broken)}: {error.__cause__}; expected group=option")
     if isinstance(error, HydraException):
@@ -156,7 +155,7 @@ def describe_mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
 
 
 def _value_of(key: str, given: Iterable[str]) -> str:
-    """Return what an override gives a key, as text; empty where none does."""
+    """Return the value that an override gives a key, as text; empty if none does."""
     values = (
         override.partition("=")[2] for override in given if override.lstrip("+").startswith(f"{key}=")
     )
@@ -164,7 +163,7 @@ def _value_of(key: str, given: Iterable[str]) -> str:
 
 
 def _is_no_option(override: str) -> bool:
-    """Say whether an override gives a group null or a number, or a list of those."""
+    """Say whether an override gives a group a value that is not text, such as null or a number."""
     try:
         parsed = OverridesParser.create().parse_override(override)
         value: Any = parsed.value()
@@ -180,7 +179,7 @@ def describe_unreadable(error: YAMLError) -> UserError:
 
 
 def _options(missing: str, known: Iterable[str] | None = None) -> list[str]:
-    """Return what there is (or is ``known``) in the folder of ``conf`` that an option was looked for in."""
+    """Return the options, or the ``known`` ones, of the ``conf`` folder in which an option was sought."""
     folder = CONF / missing
     while not folder.is_dir():
         folder = folder.parent
@@ -190,7 +189,7 @@ def _options(missing: str, known: Iterable[str] | None = None) -> list[str]:
     return [name for name in sorted(names) if Path(name).name not in SHARED]
 
 
-# Once: a warning in the log, however often what it tells of is found.
+# Once: a warning that is logged only the first time.
 
 
 @cache
@@ -200,6 +199,6 @@ def warn_once(text: str) -> None:
 
 
 def describe_unresolved(error: OmegaConfBaseException) -> UserError:
-    """Return in one line what OmegaConf says in three of a value that names another."""
+    """Return a one-line error for a reference that OmegaConf cannot resolve."""
     first = str(error).splitlines()[0]
     return UserError(f"{error.full_key} cannot be read: {first}" if error.full_key else first)

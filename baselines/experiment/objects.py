@@ -1,7 +1,7 @@
-"""Objects in place of options: a strategy, a part, a model's class, written out as YAML.
+"""Objects instead of options: a strategy, a part or a model's class, written as YAML.
 
-Every process builds the object anew from its option, so that Ray, ``resume`` and ``compare`` know no
-difference.
+Every process builds the object anew from that YAML, so Ray, ``resume`` and ``compare`` need no special
+case.
 """
 
 import os
@@ -27,8 +27,8 @@ from . import config
 from .overrides import CONF, quoted
 from .validation import takes_argument
 
-NAME = "_name_"  # of an option: its file's
-LONGEST = 120  # signs of a folder's name
+NAME = "_name_"  # in an option: the name of its file
+LONGEST = 120  # characters of a folder's name
 PLACES = {
     "client_optimizer": "client",  # where a group's option lies in the configuration, if not under the group's own name
     "schedule": "client.schedule",
@@ -43,12 +43,12 @@ OF_THE_RUN = [key for key, value in BASE.items() if str(value).startswith("${") 
 
 
 def is_plain(value: object) -> bool:
-    """Say whether a value is one of the command line's: a number, a word, None."""
+    """Say whether a value can be written on the command line: a number, a text, a path, None."""
     return value is None or isinstance(value, str | Number | PathLike)
 
 
 def write_plain(value: object) -> str:
-    """Return a plain value as the command line has it; a text in quotes where it could be read otherwise."""
+    """Return a plain value as written on the command line; ambiguous texts are quoted."""
     if isinstance(value, str | PathLike):
         text = str(value)
         return quoted(text) if re.search(r"[,()=:'\"\s]", text) and text[0] not in "[{$'\"" else text
@@ -56,13 +56,13 @@ def write_plain(value: object) -> str:
 
 
 def option_name(value: Any) -> str:
-    """Return what an object's option is called: its class."""
+    """Return the name of an object's option: that of its class or function."""
     value = value.func if isinstance(value, partial) else value
     return str(value.__name__ if isclass(value) or isfunction(value) else type(value).__name__)
 
 
 def name_folder(label: str, options: dict[str, Any], seed: int) -> str:
-    """Return the name of a run's folder: its settings, and a hash where these are objects, or long."""
+    """Return the name of a run's folder: its settings, and a hash if some are objects or all are long."""
     label = label.replace("/", "_")
     if options or len(label) > LONGEST:
         label = f"{label[:LONGEST]},{_hash(label, options)}".removeprefix(",")
@@ -70,9 +70,9 @@ def name_folder(label: str, options: dict[str, Any], seed: int) -> str:
 
 
 def _hash(label: str, options: dict[str, Any]) -> str:
-    """Return a hash of settings, and of the source of the classes among them that this script or notebook defines.
+    """Return a hash of settings, and of the source of those classes that this script or notebook defines.
 
-    What these classes inherit and call is not in it.
+    Code that these classes inherit or call does not count.
     """
     text = f"{label}\n{OmegaConf.to_yaml(options)}"
     for name in re.findall(r"_target_: __main__\.(\w+)", text):
@@ -81,8 +81,8 @@ def _hash(label: str, options: dict[str, Any]) -> str:
 
 
 def _source(value: Any) -> str:
-    """Return the source of a class or function; in a notebook a class' is that of its methods, and its values."""
-    with suppress(OSError, TypeError):  # typed into Python's prompt
+    """Return the source of a class or function; in a notebook, a class' methods and values."""
+    with suppress(OSError, TypeError):  # typed at Python's prompt
         return getsource(value)
     if not isclass(value):
         return ""
@@ -92,7 +92,7 @@ def _source(value: Any) -> str:
 
 
 def write_options(folder: Path, options: dict[str, Any]) -> Path:
-    """Write each group's option; return the folder to search for them, named by what it holds."""
+    """Write each group's option; return the search folder, named by a hash of its content."""
     place = (folder / "options" / _hash("", options)).resolve()
     for group, option in options.items():
         file = place / group / f"{option[NAME]}.yaml"
@@ -104,11 +104,11 @@ def write_options(folder: Path, options: dict[str, Any]) -> Path:
 
 
 def describe_option(group: str, value: object) -> dict[str, dict[str, Any]]:
-    """Return the option that stands for an object, by group; those of a strategy's parts, too.
+    """Return the option that describes an object, by group; for a strategy, also those of its parts.
 
     Raises
     ------
-    UserError : for a name that is no group, an object of a local class, or one that holds no plain values
+    UserError : for a name that is not a group, an object of a local class, or one without plain values
     """
     name = option_name(value)
     if not (CONF / group).is_dir():
@@ -153,7 +153,7 @@ def _build(strategy: Any) -> Any:
 
 
 def _describe_strategy(strategy: PseudoGradientStrategy) -> dict[str, dict[str, Any]]:
-    """Return the options of a strategy and its parts: what it leaves at FedAvg's values is the settings'."""
+    """Return the options of a strategy and its parts; fields at FedAvg's defaults follow the settings."""
     name = option_name(strategy)
     plain = {field.name: _default(field) for field in fields(PseudoGradientStrategy)}
     own: dict[str, Any] = {}
@@ -179,11 +179,11 @@ def _default(field: "Field[Any]") -> object:
 
 
 def describe(name: str, value: object) -> Any:
-    """Return a value as a configuration holds it; an object as its class and fields.
+    """Return a value as plain YAML; an object becomes its class and fields.
 
     Raises
     ------
-    UserError : for what cannot be written so
+    UserError : for a value that cannot be written as YAML
     """
     if is_plain(value):
         return os.fspath(value) if isinstance(value, PathLike) else getattr(value, "item", lambda: value)()
@@ -207,7 +207,7 @@ def describe(name: str, value: object) -> Any:
 
 
 def name_target(name: str, value: Any) -> str:
-    """Return where a class or function is found by import, by the package that shows it if there is one."""
+    """Return the import path of a class or function, the shorter public one if there is one."""
     if "<" in value.__qualname__:  # <locals>, <lambda>
         raise UserError(
             f"{name}: {value.__qualname__} has no name to import it by: define it at a module's top level"
@@ -220,7 +220,7 @@ def name_target(name: str, value: Any) -> str:
 
 
 def require_importable(overrides: str) -> None:
-    """Refuse what only this process has, where others are to build it."""
+    """Refuse a class that only this process has, if other processes must build it."""
     cfg = config.load(overrides)
     here = [target for target in config.targets(cfg) if target.startswith("__main__.")]
     inline = str(cfg.runtime._target_).endswith(".Inline")

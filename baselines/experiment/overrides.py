@@ -1,4 +1,4 @@
-"""Overrides: a command line's choices as other processes, and the names of folders, need them."""
+"""Overrides: prepare a command line's overrides for other processes and for folder names."""
 
 import os
 import re
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from baselines.datasets.local import Schema
 
 
-# A schema's file, written into the overrides: what other processes and sites get is the schema itself.
+# A schema's file becomes part of the overrides: other processes and sites get the schema itself.
 
 
 KEY = "dataset.schema"
@@ -33,7 +33,7 @@ QUOTES = "'\""
 
 
 def inline_schema(override: str) -> str:
-    """Return ``dataset.schema=FILE`` as ``dataset.schema={...}``, and any other override as it is.
+    """Return ``dataset.schema=FILE`` as ``dataset.schema={...}``, and any other override unchanged.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def read_schema_file(path: Path) -> "Schema":
     ------
     UserError : for a file that is not there, or holds no schema
     """
-    from baselines.datasets.local import schema_of  # and with it torch, which takes seconds
+    from baselines.datasets.local import schema_of  # imports torch, which takes seconds
 
     try:
         fields = OmegaConf.to_container(OmegaConf.create(path.read_text()))
@@ -84,35 +84,35 @@ def _format_flow(value: Any) -> str:
 
 
 LONGEST_NAME = 255  # bytes that a file system allows
-MULTIRUN = "multirun.yaml"  # of a sweep's folder: what was asked for, as Hydra writes it
-HYDRA = ".hydra"  # of a run's folder: what Hydra writes of a start
-WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra takes for something else than a text
+MULTIRUN = "multirun.yaml"  # in a sweep's folder: the requested configuration, as Hydra writes it
+HYDRA = ".hydra"  # in a run's folder: Hydra's record of a start
+WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra does not read as texts
 
 
 def quoted(text: str) -> str:
-    """Return what Hydra reads as this text, spaces and other signs included."""
+    """Quote a text for Hydra if it has spaces or special characters."""
     plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text.lower() not in WORDS
     return text if plain else "'" + text.replace("'", r"\'") + "'"
 
 
 def add_config_dir(parser: ArgumentParser) -> None:
-    """Let a command take ``--config-dir``, as Hydra's do."""
+    """Add the option ``--config-dir``, as Hydra's commands have it."""
     description = "a folder of options of your own, laid out like conf/"
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help=description)
 
 
 def with_config_dir(folder: Path | None, overrides: list[str]) -> list[str]:
-    """Return the overrides, with the options of a folder within reach."""
+    """Return the overrides, with a folder's options on the search path."""
     if folder is None:
         return overrides
     return [f"hydra.searchpath=[{quoted(f'file://{folder.resolve()}')}]", *overrides]
 
 
-FOLDER_OPTIONS = ("--config-dir", "-cd", "--config-path", "-cp")  # whose values may hold a =
+FOLDER_OPTIONS = ("--config-dir", "-cd", "--config-path", "-cp")  # their values may contain a =
 
 
 def overrides_last(arguments: list[str]) -> list[str]:
-    """Return Hydra's arguments with the overrides behind the options: it takes them in one place alone."""
+    """Return Hydra's arguments with the overrides behind the options, as Hydra needs them together."""
     pairs = [*zip(["", *arguments], arguments, strict=False)]
     last = [i for i, (before, one) in enumerate(pairs) if before not in FOLDER_OPTIONS and _overrides(one)]
     return [one for i, one in enumerate(arguments) if i not in last] + [arguments[i] for i in last]
@@ -125,7 +125,7 @@ def _overrides(argument: str) -> bool:
 def keyed(overrides: list[str]) -> list[str]:
     """Refuse an override without a key (``=3``), of which Hydra's error says nothing, and Python's None.
 
-    Hydra takes ``None`` for a text, and each part would say that it wants a number, or null.
+    Hydra reads ``None`` as a text, which each part would refuse in a less helpful way.
     """
     for override in overrides:
         if override.lstrip("+~").startswith("="):
@@ -137,10 +137,9 @@ def keyed(overrides: list[str]) -> list[str]:
 
 
 def carried(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
-    """Yield a job's overrides: relative to nothing that another process does not have.
+    """Yield a job's overrides in a form that any process can read.
 
-    The data folder does not depend on a working directory, a value that names another is that value, and a
-    schema's file is what it says.
+    The data folder becomes absolute, references become values, and a schema's file becomes its content.
     """
     for override in map(inline_schema, _written(settings.overrides, "task")):
         if override.lstrip("+").startswith("data_root=") and type(_value("data_root", cfg)) is str:
@@ -151,14 +150,14 @@ def carried(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
 
 
 def _written(node: Any, key: str) -> Any:
-    """Return a setting as it was written: what it names is not where Hydra keeps it."""
+    """Return a setting unresolved: within Hydra's node its references would not resolve."""
     return OmegaConf.to_container(node, resolve=False)[key]  # type: ignore[call-overload,index]
 
 
 def resolved(override: str, cfg: DictConfig) -> str:
-    """Return an override whose text names another value (``key=${..other}``) with that value instead.
+    """Return an override with a reference (``key=${..other}``) replaced by its value.
 
-    One that has none, or a whole part, stays as it is: who composes it says what is wrong.
+    A reference without a value, or to a whole part, stays: composing it reports the error.
     """
     name, _, text = override.partition("=")
     value = _value(name.lstrip("+"), cfg) if _refers(text) else None
@@ -168,7 +167,7 @@ def resolved(override: str, cfg: DictConfig) -> str:
 
 
 def _refers(text: str) -> bool:
-    r"""Say whether a text names another value; a sweeper writes ``$\{..other\}``."""
+    r"""Say whether a text has a reference; a sweeper writes it as ``$\{..other\}``."""
     return "${" in text.replace("\\", "")
 
 
@@ -181,10 +180,9 @@ def _value(key: str, cfg: DictConfig) -> Any:
 def run_folder(*, _root_: DictConfig) -> str:
     """Return the name of a run's folder within its sweep's: its overrides, as Hydra joins them.
 
-    Where that is too long for a folder's name: what the sweep varies, and a hash of all; where that is too
-    long as well, the hash. A folder of the same hash that is there keeps its name, whatever varies now. The
-    rounds, and what decides no number, are part of it only where they vary: a sweep started again with more
-    rounds finds its runs.
+    If that is too long: what the sweep varies, and a hash of all; if that is too long as well, the hash.
+    An existing folder with the same hash keeps its name. The rounds, and settings that decide no number,
+    are included only if they vary: so a sweep repeated with more rounds finds its runs.
     """
     sweep = Path(_root_.hydra.sweep.dir)
     varied = _varied(sweep / MULTIRUN)
@@ -192,7 +190,7 @@ def run_folder(*, _root_: DictConfig) -> str:
     named = _named(_root_, unnamed - varied)
     name = str(_written(_root_.hydra.job, "override_dirname"))
     if _refers(name) or varied & unnamed:
-        name = ",".join(text for _, text in named).replace("$", "")  # or Hydra resolves it
+        name = ",".join(text for _, text in named).replace("$", "")  # which Hydra would resolve
     if all(len(part.encode()) <= LONGEST_NAME for part in name.split("/")):
         return name
     digest = sha256(name.encode()).hexdigest()[:16]
@@ -210,7 +208,7 @@ def _named(root: DictConfig, excluded: set[str]) -> list[tuple[str, str]]:
 
 
 def _varied(multirun: Path) -> set[str]:
-    """Return the keys of what a sweep varies, as was written down; none where it was not."""
+    """Return the keys that a sweep varies, from its multirun.yaml; none without that."""
     try:
         settings = OmegaConf.load(multirun).hydra
         return {override.get_key_element().lstrip("+~") for override in swept(settings)}
@@ -219,7 +217,7 @@ def _varied(multirun: Path) -> set[str]:
 
 
 def swept(settings: Any) -> list[Override]:
-    """Return what a sweep varies, by Hydra's settings: on the command line, or as the sweeper is told."""
+    """Return the swept overrides, from the command line and from the sweeper's settings."""
     params = settings.sweeper.get("params") or {}
     texts = [*(f"{key}={value}" for key, value in params.items()), *_written(settings.overrides, "task")]
     parsed = OverridesParser.create().parse_overrides(texts)
@@ -227,10 +225,10 @@ def swept(settings: Any) -> list[Override]:
 
 
 def hydra_folder(*, _root_: DictConfig) -> str:
-    """Return the folder within a run's for what Hydra writes of a start: .hydra, .hydra.2, ...
+    """Return the name of the folder for Hydra's record of a start: .hydra, .hydra.2, ...
 
-    The first that is free, or is of a start with the same overrides: a resumed run keeps those that it was
-    begun with. ``resume=false`` begins again, with ``.hydra``.
+    It is the first that is free, or has the same overrides, so a resumed run keeps the record of its
+    beginning. ``resume=false`` starts again with ``.hydra``.
     """
     folder, texts = (
         OmegaConf.select(_root_, "hydra.runtime.output_dir"),
@@ -245,7 +243,7 @@ def hydra_folder(*, _root_: DictConfig) -> str:
 
 
 def _started_with(file: Path) -> Any:
-    """Return the overrides that Hydra wrote down; None where it has not, or they cannot be read."""
+    """Return the overrides that Hydra recorded; None if there are none, or they cannot be read."""
     try:
         return OmegaConf.to_container(OmegaConf.load(file), resolve=False)
     except (OSError, ValueError, OmegaConfBaseException, YAMLError):
@@ -256,7 +254,7 @@ OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
 OmegaConf.register_new_resolver("hydra_folder", hydra_folder, replace=True)
 
 
-# Places: where the project lies, and its options.
+# Places: the folders of the project and of its options.
 
 
 ROOT = Path(__file__).resolve().parents[2]

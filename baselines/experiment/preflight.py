@@ -1,4 +1,4 @@
-"""Find a mistake before anything is started."""
+"""Preflight: find mistakes before anything is started."""
 
 import re
 import shlex
@@ -30,19 +30,19 @@ from .experiment import NO_VALIDATION, Experiment
 from .messages import warn_once
 from .validation import Settings
 
-# What a strategy promises of any model and any node: would it be kept for these?
+# What a strategy promises of any model and node: does it hold for these?
 
 
 KNOWN = {value for name, value in vars(protocol).items() if name.isupper() and isinstance(value, str)}
 
 
 def check_promises(experiment: Experiment, layout: object) -> None:
-    """Refuse what would be ignored silently; ``layout`` is what the strategy makes of the model.
+    """Refuse what would be silently ignored; ``layout`` is the strategy's layout of the model.
 
     Raises
     ------
-    UserError : for something asked that no node does, and for arrays of the model that would not be treated
-        as the strategy says
+    UserError : for a request that no node answers, and for arrays of the model that the strategy would
+        treat wrongly
     """
     strategy = experiment.prototype
     answered = KNOWN.union(*({kind.config_key, *kind.reads} for kind in experiment.known_corrections))
@@ -69,8 +69,8 @@ def check_promises(experiment: Experiment, layout: object) -> None:
 
 
 def _warn_of_parts(rule: PseudoGradientStrategy, overrides: str) -> None:
-    """Say which of its own parts a user's class has lost to the usual one, which nobody chose."""
-    if type(rule).__module__.startswith("strategies."):  # their files choose what they name
+    """Warn of parts of a user's strategy that are replaced by the usual ones, which nobody chose."""
+    if type(rule).__module__.startswith("strategies."):  # the suite's files choose their parts
         return
     taken, usual = choices(overrides), choices("")
     overridden = {re.split("[@=]", override.lstrip("+"))[0] for override in shlex.split(overrides)}
@@ -87,14 +87,14 @@ def _warn_of_parts(rule: PseudoGradientStrategy, overrides: str) -> None:
 
 
 def tied_parameters(model: nn.Module) -> list[str]:
-    """Return the further names of trained parameters that have several."""
+    """Return the additional names of trained parameters that have several."""
     named = model.named_parameters(remove_duplicate=False)
     names = [name for name, p in named if p.requires_grad]
     return sorted(set(names) - {name for name, _ in model.named_parameters()})
 
 
 def _check_tied(model: nn.Module, what: str, other: str) -> None:
-    """Refuse a parameter of two names: one would be compressed or distilled, and the other would undo it."""
+    """Refuse a parameter with two names: compressing or distilling one would be undone by the other."""
     if twice := tied_parameters(model):
         raise UserError(
             f"the model's {twice[0]} is a parameter under a second name, which {what}: choose a model "
@@ -103,7 +103,7 @@ def _check_tied(model: nn.Module, what: str, other: str) -> None:
 
 
 def _check_buffers(model: nn.Module, layout: Layout, names: Iterable[str], key: str) -> None:
-    """Refuse a buffer that the update rule would take for a parameter."""
+    """Refuse a buffer that the update rule would treat as a parameter."""
     trained = {layer.name for layer in layout.parameters}
     if wrong := [name for name, _ in model.named_buffers() if name in trained]:
         listed = ",".join([*names, *dict.fromkeys(name.rpartition(".")[2] for name in wrong)])
@@ -113,10 +113,10 @@ def _check_buffers(model: nn.Module, layout: Layout, names: Iterable[str], key: 
         )
 
 
-# Single examples: a batch of one, as the last of an epoch may be, on which a model has to work, too.
+# Single examples: a model must also work on a batch of one, such as the last of an epoch.
 #
-# Batch normalisation cannot train on one, and a ``squeeze()`` takes the batch for a dimension too many. A
-# node that has such a batch would fail in every round.
+# Batch normalisation cannot train on one, and ``squeeze()`` also removes the batch dimension. A node with
+# such a batch would fail in every round.
 
 
 def check_single_examples(experiment: Experiment, example: Inputs, target: Tensor) -> None:
@@ -126,7 +126,7 @@ def check_single_examples(experiment: Experiment, example: Inputs, target: Tenso
     ------
     UserError : in one line that names the first such node, or the test set
     """
-    if experiment.dataset.site is not None:  # nobody here knows how many rows a site has
+    if experiment.dataset.site is not None:  # the number of a site's rows is unknown here
         return
     size, dealt = experiment.training.batch_size, experiment.partitions
     trains = [k for k, (train, _) in enumerate(dealt) if _has_single(len(train), size)]
@@ -149,12 +149,12 @@ def check_single_examples(experiment: Experiment, example: Inputs, target: Tenso
 
 
 def _error(experiment: Experiment, example: Inputs, target: Tensor, is_training: bool) -> Exception | None:
-    """Return what a fresh model, or the task, raises on one example; None where both can do with it."""
+    """Return the error of a fresh model, or the task, on one example; None if there is none."""
     with torch.random.fork_rng(), torch.no_grad():
         model = experiment.model().to(tensors_of(example)[0].device).train(is_training)
         try:
             experiment.dataset.task(compute_outputs(model, example), target)
-        except Exception as error:  # whatever a forward of the user's own raises
+        except Exception as error:  # the user's forward may raise anything
             return error
     return None
 
@@ -182,19 +182,19 @@ def _has_single(count: int, batch_size: int | None) -> bool:
     return count == 1 or (batch_size is not None and count % batch_size == 1 % batch_size)
 
 
-# Metrics: is what early stopping and the objective go by measured at all?
+# Metrics: are those of early stopping and the objective measured at all?
 
 
-USUAL = "test/accuracy"  # the objective that nobody has chosen; some data have no accuracy
-BY_TASK = ("test", "validation")  # the splits whose metrics are the task's and no others
+USUAL = "test/accuracy"  # the default objective, not checked: some data have no accuracy
+BY_TASK = ("test", "validation")  # the splits whose metrics are exactly the task's
 
 
 def check_metric(settings: Settings, metrics: Iterable[str], *, has_test_set: bool) -> None:
-    """Refuse the name of a metric that the task, which gives ``metrics``, does not measure.
+    """Refuse the name of a metric that is not among the task's ``metrics``.
 
     Raises
     ------
-    UserError : for one of the test or the validation set; nodes may tell what they like
+    UserError : for one of the test or the validation set; nodes may send further metrics
     """
     requested = {} if settings.objective == USUAL else {"objective": settings.objective}
     if settings.early_stopping.patience is not None:
@@ -209,15 +209,15 @@ def check_metric(settings: Settings, metrics: Iterable[str], *, has_test_set: bo
             raise UserError(f"{key}={name} is not measured: expected {ways}")
 
 
-# The model on two examples: does it take the data, and can the task use what it returns?
+# The model on two examples: does it take the data, and can the task use its outputs?
 
 
 def check_model(experiment: Experiment) -> None:
-    """Let the model see two examples, and the task what it says of them.
+    """Run the model on two examples, and the task on its outputs.
 
     Raises
     ------
-    UserError : in one line, for a model that does not fit the data or the task, and one that cannot learn
+    UserError : for a model that does not fit the data or the task, or cannot learn
     """
     inputs, targets = _sound_examples(experiment)
     outputs = _outputs(experiment, inputs)
@@ -245,7 +245,7 @@ def _sound_examples(experiment: Experiment) -> tuple[Inputs, Tensor]:
 
 
 def _outputs(experiment: Experiment, inputs: Inputs) -> Tensor:
-    """Return what the model says of two examples; a task of the user's own may take something else."""
+    """Return the model's outputs for two examples; a user's own task may take any type."""
     model = experiment.node_model.eval()
     if not any(p.requires_grad for p in model.parameters()):
         raise UserError(
@@ -254,7 +254,7 @@ def _outputs(experiment: Experiment, inputs: Inputs) -> Tensor:
     try:
         with torch.no_grad():
             outputs: Tensor = compute_outputs(model, inputs)
-    except Exception as error:  # whatever a forward of the user's own raises
+    except Exception as error:  # the user's forward may raise anything
         usual = isinstance(error, RuntimeError | ValueError | TypeError | IndexError) and str(error)
         shape = apply_to_each(lambda values: tuple(values.shape[1:]), inputs)
         dtype = apply_to_each(lambda values: values.dtype, inputs)
@@ -267,7 +267,7 @@ def _outputs(experiment: Experiment, inputs: Inputs) -> Tensor:
 
 
 def _classes(outputs: Tensor) -> int:
-    """Return how many classes a model's outputs stand for."""
+    """Return the number of classes in a model's outputs."""
     if not isinstance(outputs, Tensor):
         raise UserError(
             f"the model returns a {type(outputs).__name__}: expected a tensor [examples, classes]"
@@ -278,7 +278,7 @@ def _classes(outputs: Tensor) -> int:
 
 
 def two_examples(experiment: Experiment) -> tuple[Inputs, Tensor]:
-    """Return two examples of the test set; where the sites have all data, two of zeros."""
+    """Return two examples of the test set; if the sites have all data, two of zeros."""
     data = experiment.dataset
     if data.site is None:
         judged = experiment.test_examples
@@ -291,12 +291,12 @@ def two_examples(experiment: Experiment) -> tuple[Inputs, Tensor]:
 
 
 def _with_setting(experiment: Experiment, name: str, advice: str, otherwise: str = "") -> str:
-    """Return advice with a setting of the model in it; ``otherwise`` where the model does not have it."""
+    """Return advice that names a setting of the model; ``otherwise`` if the model lacks it."""
     return advice.format(f"model.{name}") if name in experiment.cfg.model else otherwise
 
 
 def _check_labels(experiment: Experiment, classes: int) -> None:
-    """Refuse labels that a model's ``classes`` outputs do not stand for."""
+    """Refuse labels outside a model's ``classes`` outputs."""
     if experiment.dataset.site is not None:
         known = experiment.dataset.num_classes
         if known is not None and classes < known:
@@ -319,11 +319,11 @@ def _check_labels(experiment: Experiment, classes: int) -> None:
 
 
 def check(experiment: Experiment) -> None:
-    """Build everything once, and let the model see two examples.
+    """Build everything once, and run the model on two examples.
 
     Raises
     ------
-    UserError : for parts that cannot go together, in one line
+    UserError : for parts that do not go together, in one line
     """
     with deterministic_algorithms(experiment.deterministic):
         _check(experiment)
@@ -366,7 +366,7 @@ def _check(experiment: Experiment) -> None:
 
 
 def check_server_inputs(experiment: Experiment) -> None:
-    """Refuse inputs that no strategy looks at, that do not fit, or where labels are needed.
+    """Refuse ``server_inputs`` that the strategy ignores, that do not fit, or if it needs labels.
 
     Raises
     ------
@@ -388,7 +388,7 @@ def check_server_inputs(experiment: Experiment) -> None:
 
 
 def _warn_of_corrections(experiment: Experiment) -> None:
-    """Name corrections that cannot do anything; a site may have few examples, or many."""
+    """Warn of corrections without effect; a site may have few examples, or many."""
     few_or_many = [1, 10**9]
     sizes = (
         [len(train) for train, _ in experiment.partitions]
@@ -400,7 +400,7 @@ def _warn_of_corrections(experiment: Experiment) -> None:
 
 
 def _check_node_tests(experiment: Experiment) -> None:
-    """Deal the data, and refuse nodes that are to test and have nothing to do it with."""
+    """Partition the data, and refuse tests on the nodes if no node has a test example."""
     settings, dealt = experiment.settings, experiment.partitions
     if settings.node_test_fraction and not any(len(test) for _, test in dealt):
         raise UserError(
@@ -410,7 +410,7 @@ def _check_node_tests(experiment: Experiment) -> None:
 
 
 def _check_noise(experiment: Experiment) -> None:
-    """Refuse parameters that the server's noise would move apart."""
+    """Refuse a parameter with two names, which would get different noise on the server."""
     privacy = getattr(experiment.prototype, "privacy", None)
     if not isinstance(privacy, Gaussian) or privacy.is_local or not privacy.noise_multiplier:
         return
@@ -429,7 +429,7 @@ def _check_deterministic(experiment: Experiment) -> None:
             model = experiment.model().train()
             loss, _ = experiment.dataset.task(compute_outputs(model, inputs), targets)
             torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad], allow_unused=True)
-    except Exception as error:  # whatever else is wrong is found without it, and told below
+    except Exception as error:  # other errors are reported by check_model
         if "deterministic" not in str(error):
             return
         first = " ".join(str(error).split()).partition(". ")[0]

@@ -18,15 +18,15 @@ from baselines.errors import UserError
 
 from .messages import describe_unresolved, option_of
 
-# Under their names in config.yaml, what a run goes by besides its parts.
+# The settings of a run besides its parts, under their names in config.yaml.
 
 
-DEVICES = "cpu, cuda, mps, xpu or auto"  # by the names that torch gives them
+DEVICES = "cpu, cuda, mps, xpu or auto"  # torch's names
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What else is measured of the models."""
+    """Which further metrics are measured."""
 
     max_share: float | None
     node_spread: bool
@@ -81,7 +81,7 @@ class Settings:
 
     @property
     def validates(self) -> bool:
-        """Whether models are evaluated on the validation examples: where somebody asks for it."""
+        """Whether models are evaluated on the validation examples: if a metric refers to them."""
         stops = self.early_stopping.metric if self.early_stopping.patience is not None else ""
         return any(name.startswith("validation/") for name in (self.objective, stops))
 
@@ -91,16 +91,16 @@ class Settings:
         return min(self.nodes_per_round or self.num_nodes, self.num_nodes)
 
 
-# Annotations: may a value of a configuration be what a signature says, and what to give instead.
+# Annotations: whether a configuration's value fits a signature, and what to give instead.
 
 
 SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-GENERAL = ("builtins", "collections.abc")  # lists and the like; an array is iterable, too
+GENERAL = ("builtins", "collections.abc")  # of lists and the like, as an array is iterable too
 OURS = ("strategies.", "clients.", "baselines.")
 
 
 def fits(value: object, annotation: Any) -> bool:
-    """Say whether a value may be meant; what no configuration can state (a tensor) fits none but a part."""
+    """Say whether a value may fit an annotation; types unknown here, such as a tensor, fit any value."""
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
         return _fits_one(value, get_args(annotation))
@@ -128,7 +128,7 @@ def _fits_one(value: object, annotations: Collection[Any]) -> bool:
 
 
 def _is_known(annotation: Any) -> bool:
-    """Say whether :func:`fits` can tell."""
+    """Say whether :func:`fits` can check this annotation."""
     plain = annotation in (None, NoneType, Any, object) or annotation in SCALARS
     return plain or get_origin(annotation) is not None or _is_ours(annotation)
 
@@ -138,14 +138,14 @@ def _is_ours(annotation: Any) -> bool:
 
 
 def _fits_scalar(value: object, kind: type) -> bool:
-    """Say whether a value is of a kind; true and NaN are no numbers, nor is what no float can hold."""
+    """Say whether a value has a scalar type; true, NaN and integers too large for a float are no numbers."""
     if kind is float and type(value) is int:
         return abs(value) <= sys.float_info.max
     return type(value) is kind and not (isinstance(value, float) and math.isnan(value))
 
 
 def _fit(values: ListConfig, kind: type, kinds: tuple[Any, ...]) -> bool:
-    """Say whether a list's items fit: of a tuple each its own, of anything else all the same."""
+    """Say whether a list's items fit: a tuple has one type per item, other lists one for all."""
     if kind is tuple and kinds and kinds[-1] is not Ellipsis:
         pairs = zip(values, kinds, strict=False)
         return len(values) == len(kinds) and all(fits(value, kind) for value, kind in pairs)
@@ -154,9 +154,9 @@ def _fit(values: ListConfig, kind: type, kinds: tuple[Any, ...]) -> bool:
 
 
 def is_part(value: object, kind: Any) -> bool:
-    """Say whether a value names what to build; where that is a class, it must be of the kind.
+    """Say whether a value names something to build; a class must be of the given kind.
 
-    Of a function's result nobody knows, and a target that is not there its builder names.
+    A function's result is unknown, and a missing target is reported when it is built; both pass.
     """
     if not isinstance(value, DictConfig) or value._is_none() or "_target_" not in value:
         return False
@@ -170,7 +170,7 @@ def is_part(value: object, kind: Any) -> bool:
 
 
 def find_object(name: str) -> Any:
-    """Return what a dotted name stands for; None where there is no such thing."""
+    """Return the object of a dotted name; None if it cannot be imported."""
     module, _, last = name.rpartition(".")
     try:
         return getattr(import_module(module), last)
@@ -179,7 +179,7 @@ def find_object(name: str) -> Any:
 
 
 def words(annotation: Any, key: str) -> str:
-    """Return what to give instead."""
+    """Describe in words the values that an annotation allows."""
     if get_origin(annotation) in (Union, UnionType):
         kinds = sorted(get_args(annotation), key=lambda kind: kind is NoneType)  # null comes last
         return " or ".join(words(kind, key) for kind in kinds if _is_known(kind))
@@ -207,12 +207,12 @@ def _of(annotation: Any) -> str:
     return plural.get(kinds[0], "") if len(set(kinds)) == 1 else f" of {len(kinds)}" * (len(kinds) > 1)
 
 
-# Argument types: a setting of a part is what the part's signature says: a number, a list, another part.
+# Argument types: a part's setting must fit the part's signature: a number, a list, another part.
 #
-# Python takes ``flase`` for true, and compares a word with a number in an error that names neither.
+# Unchecked, ``flase`` would count as true, and comparing a word with a number would raise an obscure error.
 
 
-# What Hydra reads of a part besides its arguments.
+# What Hydra reads in a part besides its arguments.
 OF_HYDRA: dict[str, Any] = {
     "_target_": str,
     "_partial_": bool,
@@ -220,14 +220,14 @@ OF_HYDRA: dict[str, Any] = {
     "_args_": list[Any],
     "_convert_": Literal["none", "partial", "object", "all"],
 }
-LONGEST = 80  # signs of a value in a line
+LONGEST = 80  # characters of a value in a line
 
 
 def wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
-    """Yield, for each setting of a part and of the parts in it that is of another kind, what is wrong.
+    """Yield a line for each setting of the wrong type, in a part and the parts nested in it.
 
-    ``given`` are arguments that something else than settings decides: the part's, and those that it gives on
-    to what it builds of a part that is ``_partial_``.
+    ``given`` are arguments that do not come from settings: the part's own, and those that it passes to a
+    nested ``_partial_`` part.
     """
     if isinstance(node, ListConfig):
         for item in node:
@@ -250,7 +250,7 @@ def wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
 
 
 def out_of_range(name: str, value: object, expected: str) -> str:
-    """Return the line that refuses a value."""
+    """Return the message that refuses a value."""
     text = "null" if value is None else str(value)
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}..."
@@ -259,14 +259,14 @@ def out_of_range(name: str, value: object, expected: str) -> str:
 
 @cache
 def _annotations(target: str) -> dict[str, Any]:
-    """Return what a class' arguments may be; without an annotation: of the default's kind, or null."""
+    """Return the types of a class' arguments; without an annotation, the default's type or null."""
     arguments = _arguments(target) or {}
     plain = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return {name: _annotation(argument) for name, argument in arguments.items() if argument.kind in plain}
 
 
 def takes_argument(target: str, name: str) -> bool:
-    """Say whether a class has an argument of this name; yes where it takes any, or does not say."""
+    """Say whether a class has this argument; true if it takes any, or has no signature."""
     arguments = _arguments(target)
     if arguments is None:
         return True
@@ -278,12 +278,12 @@ def _arguments(target: str) -> Mapping[str, Parameter] | None:
     try:
         module, _, name = target.rpartition(".")
         return signature(getattr(import_module(module), name), eval_str=True).parameters
-    except Exception:  # no such class, or one without a signature: who builds it says so
+    except Exception:  # no such class, or no signature: building it reports this
         return None
 
 
 def _annotation(argument: Parameter) -> Any:
-    if isinstance(argument.annotation, str):  # names what is imported under TYPE_CHECKING alone
+    if isinstance(argument.annotation, str):  # a name imported only under TYPE_CHECKING
         return Any
     if argument.annotation is not Parameter.empty:
         kinds = (argument.annotation, None) if argument.default is None else (argument.annotation,)
@@ -296,8 +296,8 @@ def _annotation(argument: Parameter) -> Any:
     return Any
 
 
-SPLITS = ("test", "validation", "node-test", "train")  # whose metrics a run writes
-GROUPS = {  # what every run builds, and of which kind it must be
+SPLITS = ("test", "validation", "node-test", "train")  # that an objective may name
+GROUPS = {  # what every run builds, and its required class
     "strategy": "flwr.serverapp.strategy.Strategy",
     "client": "clients.LocalTraining",
     "model": "torch.nn.Module",
@@ -306,13 +306,13 @@ GROUPS = {  # what every run builds, and of which kind it must be
     "dataset.load": "baselines.datasets.Dataset",
 }
 MOST_THREADS = 1024
-LEAST, MOST = 1.1754943508222875e-38, 3.4028234663852886e38  # of float32, but for 0
+LEAST, MOST = 1.1754943508222875e-38, 3.4028234663852886e38  # the range of float32, apart from 0
 ABOVE_0 = "a whole number above 0"
 
 
 @runtime_checkable
 class Runtime(Protocol):
-    """What launches the nodes of a run."""
+    """Launches the nodes of a run."""
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment and write its results into ``folder``."""
@@ -333,7 +333,7 @@ class Logger(Protocol):
 
 
 def check_ranges(cfg: DictConfig) -> None:
-    """Refuse a setting without a value, a group that is no part, and a value out of range.
+    """Refuse a setting without a value, a group without a class, and a value out of range.
 
     Raises
     ------
@@ -371,7 +371,7 @@ def check_ranges(cfg: DictConfig) -> None:
     _check_quorum(cfg)
     for key in ("device", "data_root"):
         _require(type(cfg[key]) is str, cfg, key, "a text")
-    _require(not cfg.device.startswith("meta"), cfg, "device", DEVICES)  # it holds no numbers
+    _require(not cfg.device.startswith("meta"), cfg, "device", DEVICES)  # meta tensors hold no numbers
     _check_data(cfg.dataset)
     stopping = cfg.early_stopping
     if stopping.patience is not None:
@@ -382,7 +382,7 @@ def check_ranges(cfg: DictConfig) -> None:
 
 
 def _check_measured(cfg: DictConfig, key: str, name: object) -> None:
-    """Refuse the name of no metric, and a split without examples."""
+    """Refuse a name that is not a metric's, and a split without examples."""
     split, _, metric = str(name).partition("/")
     if split not in SPLITS or not metric:
         raise UserError(f"{key}={name} is unknown: expected split/metric, e.g. test/accuracy")
@@ -392,7 +392,7 @@ def _check_measured(cfg: DictConfig, key: str, name: object) -> None:
 
 
 def _check_quorum(cfg: DictConfig) -> None:
-    """Refuse a quorum without a deadline, or the other way round, and what could never come to pass."""
+    """Refuse a quorum without a deadline, a deadline without a quorum, and unreachable values."""
     quorum, deadline = cfg.quorum, cfg.round_deadline
     if quorum is None and deadline is None:
         return
@@ -400,7 +400,7 @@ def _check_quorum(cfg: DictConfig) -> None:
         raise UserError(f"quorum={quorum} and round_deadline={deadline}: set both, or none")
     requested = cfg.num_nodes if cfg.nodes_per_round is None else cfg.nodes_per_round
     if not _is_whole(requested):
-        return  # which the strategy refuses
+        return  # the strategy refuses it
     _require(
         _is_whole(quorum) and 1 <= quorum <= requested,
         cfg,
@@ -425,7 +425,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_complete(cfg: DictConfig) -> None:
-    """Refuse what has no value, or names another that is not there."""
+    """Refuse a setting without a value, or with a reference to a missing one."""
     try:
         missing = OmegaConf.missing_keys(cfg)
         OmegaConf.to_container(cfg, resolve=True)
@@ -436,7 +436,7 @@ def _check_complete(cfg: DictConfig) -> None:
 
 
 def _check_numbers(node: Any) -> None:
-    """Refuse a number that float32, in which models are trained, would make infinite or 0."""
+    """Refuse a number that becomes infinite or 0 in float32, in which models are trained."""
     keys: Any = node.keys() if isinstance(node, DictConfig) else range(len(node))
     for key in keys:
         value = node[key]
@@ -448,7 +448,7 @@ def _check_numbers(node: Any) -> None:
 
 
 def _check_groups(cfg: DictConfig) -> None:
-    """Refuse a group that names nothing to build, or something of another kind."""
+    """Refuse a group that names no class, or one of another kind."""
     for key, kind in GROUPS.items():
         group, name = OmegaConf.select(cfg, key), key.partition(".")[0]
         if not is_part(group, None):
@@ -466,7 +466,7 @@ def _check_groups(cfg: DictConfig) -> None:
 
 
 def _check_data(dataset: DictConfig) -> None:
-    """Refuse a shape and a number of classes that no data have; null is measured."""
+    """Refuse an impossible shape or number of classes; null is taken from the data."""
     classes, shape = dataset.get("num_classes"), dataset.get("shape")
     known = classes is None or (_is_whole(classes) and classes >= 1)
     _require(known, dataset, "num_classes", f"{ABOVE_0}, or null")

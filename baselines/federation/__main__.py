@@ -28,7 +28,7 @@ from .card import show_audit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for; return the exit status."""
+    """Run the command line's request; return the exit status."""
     options = _read(sys.argv[1:] if arguments is None else arguments)
     try:
         options.do(options)
@@ -52,7 +52,7 @@ def _print_error(error: object, status: int, public: str | None = None) -> int:
 
 
 def _read(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line, options between arguments too, which argparse refuses of subcommands."""
+    """Read the command line, also with options between arguments, which argparse refuses in subcommands."""
     parser = _parser()
     command = parser.get_default("commands").get(next(iter(arguments), ""))
     options: argparse.Namespace = (

@@ -1,4 +1,4 @@
-"""federation.yaml: the one file that says who takes part in a federation, and where."""
+"""Read federation.yaml, the file that states who takes part in a federation, and where."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,12 @@ class Site:
 
     Parameters
     ----------
-    data : where its data are, on its own machine
-    public_key : the file that it has sent; None where its keys are made here
-    port : of its SuperNode, for its own ClientApp on the loopback; sites of one machine need different ones
-    revoked : whether it is to be shut out
-    privacy, min_noise : what its file demands of an experiment at first, local or central, and the least
-        noise multiplier; None for nothing
+    data : the path of its data, on its own machine
+    public_key : the file that it has sent; None if its keys are made here
+    port : of its SuperNode, for its own ClientApp on the loopback; distinct for sites on one machine
+    revoked : whether it is excluded
+    privacy, min_noise : the first demands of its site.yaml: local or central privacy, and the least noise
+        multiplier; None for no demand
     """
 
     name: str
@@ -47,15 +47,15 @@ class Site:
 
 @dataclass(frozen=True)
 class Federation:
-    """What federation.yaml says.
+    """The content of federation.yaml.
 
     Parameters
     ----------
-    name : of the link, as ``flwr run . NAME`` has it
+    name : of the link, as in ``flwr run . NAME``
     server : where the SuperLink is
     folder : where certificates, keys and start commands are kept
-    outputs : below which submitted runs write, on the SuperLink's machine; relative to its folder
-    schema : what all sites have agreed on about their data; None where that is not known yet
+    outputs : the folder of submitted runs on the SuperLink's machine, relative to the SuperLink's folder
+    schema : the sites' agreed schema; None if not known yet
     """
 
     name: str
@@ -67,7 +67,7 @@ class Federation:
 
     @property
     def operator(self) -> Path:
-        """The folder of those who submit and register: Flower's home, with the link in it."""
+        """The folder for submitting and registering: a Flower home with the link."""
         return self.folder / "operator"
 
     def public_key(self, site: Site) -> Path:
@@ -76,11 +76,11 @@ class Federation:
 
 
 def read(file: Path) -> Federation:
-    """Return what a file says.
+    """Read a federation's file.
 
     Raises
     ------
-    UserError : for a file that cannot be read, or says something else
+    UserError : for a file that cannot be read, or has other content
     """
     try:
         content = OmegaConf.to_container(OmegaConf.create(file.read_text()))
@@ -111,7 +111,7 @@ def read(file: Path) -> Federation:
 
 
 def _refuse_shared_keys(federation: Federation, file: Path) -> None:
-    """Refuse two sites that the SuperLink could not tell apart."""
+    """Refuse two sites with the same key, which the SuperLink could not distinguish."""
     held: dict[str, str] = {}
     for site in federation.sites:
         path = federation.public_key(site)
@@ -145,7 +145,7 @@ def _site(name: str, content: Any, file: Path) -> Site:
 
 
 def _only(content: Any, known: Any, where: str) -> dict[str, Any]:
-    """Return a mapping that has no other keys than the known."""
+    """Return a mapping if it has only known keys."""
     if not isinstance(content, dict):
         raise UserError(f"{where}: expected {', '.join(known)}")
     if other := [str(key) for key in content if key not in known]:
@@ -173,7 +173,7 @@ def _port(content: dict[str, Any], key: str, default: int, where: str) -> int:
     return value
 
 
-# schema: write down what data look like, for all sites of a federation to agree on.
+# schema: write the schema of a site's data, for all sites of a federation to agree on.
 
 
 HEADER = """\
@@ -183,18 +183,18 @@ HEADER = """\
 
 
 def write_schema(data: Path, label: str | None, columns: Sequence[str] | None, out: Path) -> None:
-    """Write the schema of the data at ``data``; say what it holds.
+    """Write and print the schema of the data at ``data``.
 
     Parameters
     ----------
     data : of one site
     label : of a table, the column with the labels
-    columns : of a table, those that a model is to take; None for all others, ids too
+    columns : of a table, the model's inputs; None for all other columns, even ids
     out : the file to write
 
     Raises
     ------
-    UserError : for columns of what is no table
+    UserError : for columns where the data are not a table
     DataError : for data that cannot be read
     """
     if columns is not None and not site_files.is_table(data):
@@ -214,7 +214,7 @@ def write_schema(data: Path, label: str | None, columns: Sequence[str] | None, o
 
 
 def reading_notes(content: site_files.SiteFile) -> list[str]:
-    """Return what reading left out or changed, with counts: a line for each."""
+    """Return lines with counts of what reading left out or changed."""
     lines = []
     if count := sum(content.left_out.values()):
         files = count + len(content.labels)

@@ -1,7 +1,7 @@
-"""card: a model card of a run in Markdown, from what its folder says.
+"""card: write a model card of a run in Markdown, from its folder.
 
-Mitchell et al.: *Model Cards for Model Reporting*, FAT* 2019. Every number is one of config.yaml,
-environment.json, metrics.csv or the model's file; what none of them knows is marked to be filled in.
+Mitchell et al.: *Model Cards for Model Reporting*, FAT* 2019. Every number comes from config.yaml,
+environment.json, metrics.csv or the model's file; anything else is marked to be filled in.
 """
 
 import json
@@ -26,13 +26,13 @@ from baselines.site.policy import read_leniently
 from baselines.site.record import AUDIT, SiteRecord
 
 FILL_IN = "**[to be filled in]**"
-IDLE = ("none", "null", "identity")  # options of groups that change nothing
+IDLE = ("none", "null", "identity")  # options that change nothing
 METHOD = [  # the groups of conf/ that decide how the model is trained
     *("strategy", "weighting", "server_optimizer", "mask", "step_size", "aggregation", "compression"),
     *("corrections", "personal", "private", "client_optimizer", "client"),
 ]
 EVALUATED = (SITES, "node-test", "test")  # the splits of evaluations
-SETTINGS = {  # dotted key in config.yaml: what it is called in the card
+SETTINGS = {  # dotted key in config.yaml: its name in the card
     "num_nodes": "nodes",
     "nodes_per_round": "nodes asked in a round",
     "client.local_epochs": "local epochs",
@@ -45,11 +45,11 @@ Row = Sequence[object]
 
 
 def write(run: Path, out: Path | None) -> None:
-    """Write the card of a run, or print it where ``out`` is None.
+    """Write the card of a run, or print it if ``out`` is None.
 
     Raises
     ------
-    UserError : for a folder that holds no run, or one whose files have changed since
+    UserError : for a folder without a run, or whose files have changed since
     """
     text = "\n".join(_lines(run))
     if out is None:
@@ -123,7 +123,7 @@ def _intended() -> Iterable[str]:
 
 
 def _factors(models: dict[str, dict[str, Any]]) -> Iterable[str]:
-    """Write what the model takes, where the schema says it, and leave the groups of people open."""
+    """Write the model's inputs and classes, if there is a schema; leave groups of people to be filled in."""
     yield "## Factors\n"
     yield f"* Groups, instruments and environments that matter: {FILL_IN}\n"
     schema = next((model["schema"] for model in models.values() if "schema" in model), None)
@@ -234,7 +234,7 @@ def _table(heading: Row, rows: Iterable[Row]) -> Iterable[str]:
 
 
 def _cell(value: object) -> str:
-    """Return a value as a cell of a table; names come from files, and are no Markdown."""
+    """Return a value as a table's cell, with Markdown escaped, as names come from files."""
     text = " ".join(str(value).split())
     return text if text == FILL_IN else text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
@@ -247,18 +247,18 @@ def _number(value: float | None) -> str:
     return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
 
 
-# audit: what has been asked of a site, and what left it, as a table of its audit log.
+# audit: print a site's audit log, the requests to it and what left it, as a table.
 
 
 COLUMNS = ("time", "run", "asked", "round", "experiment", "rows", "bytes", "norm", "epsilon", "refused")
 
 
 def show_audit(site_file: Path, last: int) -> None:
-    """Print the last lines of a site's audit log, and what its budgets have left.
+    """Print the last lines of a site's audit log, and the epsilon spent of its budget.
 
     Raises
     ------
-    UserError : where there is no log, or a line of it is none; for a damaged file after the log is printed
+    UserError : if there is no log or it is damaged; for a damaged site file, after the log is printed
     """
     policy, damage = read_leniently(site_file)
     path = policy.state_folder / AUDIT

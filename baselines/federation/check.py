@@ -36,7 +36,7 @@ from strategies.shared import protocol
 
 from .agreed import reading_notes
 
-# The rows that a site holds out, as a file: ``predict`` measures on it what the site has reported.
+# A file with a site's held-out rows, on which ``predict`` gives the metrics that the site reports.
 
 
 def check_target(target: Path, data: Path, schema: Schema, index: Tensor) -> None:
@@ -58,7 +58,7 @@ def check_target(target: Path, data: Path, schema: Schema, index: Tensor) -> Non
 
 
 def write_held_out(target: Path, data: Path, schema: Schema, index: Tensor) -> None:
-    """Write the rows ``index`` of the data, their labels and no other column, as a private file."""
+    """Write the rows ``index`` of the data, only inputs and labels, to a file that only its user can read."""
     rows, chosen = site_files.read(data, schema.label, schema.columns), index.tolist()
     labels = [rows.labels[k] for k in chosen]
     if schema.columns is None:
@@ -81,27 +81,27 @@ def write_held_out(target: Path, data: Path, schema: Schema, index: Tensor) -> N
         Path(fresh).unlink(missing_ok=True)
 
 
-ALONE = "node_timeout=1 participation.dropout=0"  # the others are not here; this one is
+ALONE = "node_timeout=1 participation.dropout=0"  # the other sites are not here
 ONE_STEP = "client.local_epochs=null client.local_steps=1"
-FEW = 3  # of the schema's deviations: a mean farther away may be in other units
+FEW = 3  # of the schema's deviations: a mean farther away suggests other units
 WIDE = 10  # times the schema's deviation
-LISTED = 50  # columns or channels; beyond, those that are far from the schema's
+LISTED = 50  # columns or channels; with more, only those far from the schema's
 
 
 def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | None = None) -> None:
-    """Print what is there, take one training step, and list what leaves the site; keep no prepared data.
+    """Print a summary of the data, take one training step, and list what leaves the site; cache nothing.
 
     Parameters
     ----------
-    policy : what the site's owner says; without a file its data and what it demands of privacy
-    site : its name; it decides which share is held out
+    policy : the site's file; without one, its data and demands of privacy
+    site : its name, which decides the held-out rows
     overrides : the experiment
-    target : the file for the rows that are held out; None writes none
+    target : the file for the held-out rows; None writes none
 
     Raises
     ------
     UserError : for an experiment or a file that cannot be used, in one line
-    DataError : for one that the site would refuse, or data that do not fit it
+    DataError : for an experiment that the site would refuse, or data that do not fit it
     """
     experiment, reader, node = _admitted(policy, site, overrides)
     data = policy.place(policy.data)
@@ -125,7 +125,7 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
 
 
 def _admitted(policy: Policy, site: str, overrides: Sequence[str]) -> tuple[Experiment, SiteData, Node]:
-    """Return the experiment as the site would take part in it, what reads its data, and its node."""
+    """Return the experiment as admitted by the site, its reader of data, and its node."""
     experiment = load_experiment(
         shlex.join([*map(inline_schema, overrides), *ALONE.split(), *ONE_STEP.split()])
     )
@@ -151,7 +151,7 @@ def _admitted(policy: Policy, site: str, overrides: Sequence[str]) -> tuple[Expe
 
 
 def show_file(policy: Policy) -> None:
-    """Say that a site's file can be used, and whether its data are there."""
+    """Print that a site's file is valid, and whether its data exist."""
     data = policy.place(policy.data) if policy.data else None
     data_text = "names no data" if data is None else f"reads {data}"
     gap = ", where nothing is yet" if data and not data.exists() else ""
@@ -159,7 +159,7 @@ def show_file(policy: Policy) -> None:
 
 
 def _leaving(policy: Policy, experiment: Experiment, reply: Message) -> Iterator[str]:
-    """Yield in lines what leaves the site."""
+    """Yield lines on what leaves the site."""
     yield "this leaves the site after each training, and nothing else:"
     for name, record in reply.content.items():
         yield f"  {name}: {_described(record)}"
@@ -173,7 +173,7 @@ def _leaving(policy: Policy, experiment: Experiment, reply: Message) -> Iterator
 
 
 def _described(record: ArrayRecord | MetricRecord | ConfigRecord) -> str:
-    """Return what a record of a reply holds, in words."""
+    """Describe the content of a reply's record in words."""
     if not isinstance(record, ArrayRecord):
         return ", ".join(sorted(record))
     size = sum(len(array.data) for array in record.values())
@@ -182,9 +182,9 @@ def _described(record: ArrayRecord | MetricRecord | ConfigRecord) -> str:
 
 
 def _described_data(schema: Schema, data: Path, examples: Examples) -> Iterator[str]:
-    """Say what was left out, what is there twice, and how each column lies beside the schema's."""
+    """Describe what was left out, duplicates, and each column beside the schema's."""
     yield from reading_notes(site_files.read(data, schema.label, schema.columns))
-    inputs, targets = examples.inputs, examples.targets  # of the whole site
+    inputs, targets = examples.inputs, examples.targets  # all rows of the site
     assert isinstance(inputs, Tensor)
     digests = {
         blake2b(row.numpy().tobytes() + target.numpy().tobytes(), digest_size=16).digest()
@@ -202,7 +202,7 @@ def _described_data(schema: Schema, data: Path, examples: Examples) -> Iterator[
 
 
 def _beside(schema: Schema, k: int, values: Tensor) -> tuple[str, bool]:
-    """Return a column's mean and spread beside the schema's, and whether they are far from it."""
+    """Return a column's mean and spread beside the schema's, and whether they differ much."""
     values = values.double() / schema.scale
     here, spread = float(values.mean()), float(values.std(correction=0))
     mean, std = schema.mean[k], schema.std[k]
@@ -216,7 +216,7 @@ def _beside(schema: Schema, k: int, values: Tensor) -> tuple[str, bool]:
 
 
 def _by_class(experiment: Experiment, examples: Examples) -> str:
-    """Return how many examples of each class there are."""
+    """Return the number of examples of each class."""
     assert isinstance(experiment.dataset.site, SiteData)
     classes = experiment.dataset.site.schema.classes
     counts = torch.bincount(examples.targets[examples.index], minlength=len(classes)).tolist()
@@ -224,14 +224,14 @@ def _by_class(experiment: Experiment, examples: Examples) -> str:
 
 
 def _trained(experiment: Experiment, site: str, data: Path) -> Message:
-    """Return the reply of the site to the first round's message.
+    """Return the site's reply to the first round's message.
 
     Raises
     ------
-    UserError : where it fails
+    UserError : if the site fails
     """
     grid = InlineGrid(client_app_in(experiment), 1, sites={site: str(data)})
-    logging.disable(logging.WARNING)  # there are fewer nodes than are meant
+    logging.disable(logging.WARNING)  # fewer nodes than in the experiment
     try:
         messages = experiment.strategy().configure_train(
             1, experiment.initial_arrays(), experiment.train_config(), grid

@@ -38,11 +38,11 @@ state: state # the folder of the audit log, the budgets and the prepared data
 
 
 def provision(file: Path) -> None:
-    """Make certificates, keys and start commands; say what was made. What exists stays as it is.
+    """Make certificates, keys and start commands; print what was made; keep existing keys.
 
     Raises
     ------
-    UserError : for a file that says something else, or a key that is none
+    UserError : for a file with other content, or an invalid key
     """
     federation = read(file)
     if not (federation.folder / "ca" / "ca.pem").exists():
@@ -86,7 +86,7 @@ def supernode(federation: Federation, site: Site) -> list[str]:
 
 
 def site_file(federation: Federation, site: Site) -> str:
-    """Return the text of a new site's file, for its owner to go through."""
+    """Return the text of a new site's file, for its owner to review."""
     schema = federation.schema
     is_table = schema is not None and schema.columns is not None
     values = {
@@ -104,14 +104,14 @@ def _site(federation: Federation, site: Site, ca: str) -> list[Path]:
     made = [] if site.public_key else credentials.key_pair(folder / "key")
     credentials.check_public_key(federation.public_key(site))
     made += _written(folder / "ca.pem", ca)
-    if not (folder / SITE_FILE).exists():  # from here on it is the site's own
+    if not (folder / SITE_FILE).exists():  # afterwards it belongs to the site
         made += _written(folder / SITE_FILE, site_file(federation, site), 0o600)
     start = commands.script(supernode(federation, site), first=SITE_CHECK)
     return made + _written(folder / "start", start, 0o755)
 
 
 def _written(file: Path, text: str, mode: int = 0o644) -> list[Path]:
-    """Write a file that says something else or is not there; return it if so."""
+    """Write a file if its content differs or it is missing; return the written files."""
     if file.exists() and file.read_text() == text:
         return []
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def _written(file: Path, text: str, mode: int = 0o644) -> list[Path]:
 
 
 def _refuse_half(folder: Path) -> None:
-    """Refuse to make a new authority beside a certificate that another has signed."""
+    """Refuse to make a new authority if a certificate signed by another one exists."""
     if (folder / "superlink" / "server.pem").exists():
         raise UserError(
             f"{folder}/ca has no ca.pem, but {folder}/superlink/server.pem is signed by it: restore it, or "

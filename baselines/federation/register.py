@@ -13,17 +13,15 @@ from baselines.runtimes import commands, credentials
 from .agreed import Federation, Site, read
 
 NO_ANSWER = "Connection to the SuperLink is unavailable"  # Flower's words
-PROGRESS = re.compile(
-    r"^Using SuperLink: \S+ \(\S+\) (\w[\w ]*\.\.\. )?"
-)  # what it does, before what went wrong
+PROGRESS = re.compile(r"^Using SuperLink: \S+ \(\S+\) (\w[\w ]*\.\.\. )?")  # progress before an error
 GONE = ("unregistered", "deleted", None)
 
 
 def register(file: Path) -> None:
-    """Make the SuperLink know the sites that federation.yaml names, and no key that it revokes.
+    """Register the sites of federation.yaml at the SuperLink, and unregister revoked ones.
 
-    It can be repeated: which site is which of Flower's nodes is in ``operator/registered.json``.
-    Says what was done, a line per site.
+    It can be repeated: ``operator/registered.json`` maps sites to Flower's nodes. It prints a line per
+    site.
 
     Raises
     ------
@@ -48,7 +46,7 @@ def register(file: Path) -> None:
         except RunFailed as error:
             refused.append(site.name)
             outcome = f"refused: {error} (a key that was revoked stays so: let the site make another)"
-        write_atomically(record, json.dumps(known, indent=2) + "\n")  # after each: what follows may fail
+        write_atomically(record, json.dumps(known, indent=2) + "\n")  # after each, as the next may fail
         print(f"{site.name}: {outcome}")
     for name in known.keys() - {site.name for site in federation.sites}:
         print(f"{name}: not in {file.name} any more; to shut it out, name it there with revoked: true")
@@ -57,7 +55,7 @@ def register(file: Path) -> None:
 
 
 def _read(record: Path) -> dict[str, dict[str, str]]:
-    """Return which site is which node, as was written down."""
+    """Return the recorded node and key of each site."""
     try:
         known: dict[str, dict[str, str]] = json.loads(record.read_text()) if record.exists() else {}
     except ValueError as error:
@@ -69,7 +67,7 @@ def _read(record: Path) -> dict[str, dict[str, str]]:
 def _done(
     federation: Federation, site: Site, known: dict[str, dict[str, str]], statuses: dict[str, str]
 ) -> str:
-    """Do what one site needs; return what that was. ``known`` has each site's node id and key."""
+    """Register or unregister one site; return what was done. ``known`` has each site's node id and key."""
     credentials.check_public_key(federation.public_key(site))
     key = federation.public_key(site).read_text().split()[1]
     before = known.get(site.name)
@@ -96,11 +94,11 @@ def _done(
 
 
 def _flwr(federation: Federation, command: list[str]) -> dict[str, Any]:
-    """Return what a command of Flower's answers.
+    """Run a command of Flower; return its answer.
 
     Raises
     ------
-    RunFailed : where it is not what was asked for, in one line
+    RunFailed : if it did not succeed, in one line
     """
     done = subprocess.run(
         command,

@@ -24,8 +24,8 @@ from baselines.experiment.preflight import check
 from baselines.runtimes import commands
 from baselines.runtimes.staging import copy_app
 
-FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # in which baselines.run writes
-PAUSE = 2.0  # seconds between two questions what has become of the run
+FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # where baselines.run writes
+PAUSE = 2.0  # seconds between two queries of the run's status
 SILENCE = 120.0  # seconds without an answer after which the SuperLink counts as gone
 
 
@@ -35,11 +35,11 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
     Parameters
     ----------
     link : the SuperLink's name in Flower's ``config.toml``
-    output : the run's folder below the one in which the SuperLink keeps runs; empty for its id
+    output : the run's folder below the SuperLink's folder of runs; empty for its id
 
     Raises
     ------
-    UserError : for an experiment that cannot run, as is found here or there
+    UserError : for an experiment refused here or by the SuperLink
     RunFailed : for one that did not finish
     RunDiverged : for one whose last evaluation is not finite
     """
@@ -78,7 +78,7 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
 
 
 def _check_link(link: str) -> None:
-    """Refuse a name that Flower's configuration does not have."""
+    """Refuse a name that is not in Flower's configuration."""
     file = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")) / "config.toml"
     try:
         links = tomllib.loads(file.read_text()).get("superlink", {})
@@ -92,7 +92,7 @@ def _check_link(link: str) -> None:
 
 
 def _check_read(overrides: Sequence[str]) -> None:
-    """Refuse what a submitted run does not go by, and several runs at once."""
+    """Refuse settings that a submitted run ignores, and several runs at once."""
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         group = re.split("[./@]", key)[0]
@@ -107,7 +107,7 @@ def _check_read(overrides: Sequence[str]) -> None:
 
 
 def _sweeps(override: str) -> bool:
-    """Say whether an override has several values for as many runs; what cannot be read is refused later."""
+    """Say whether an override sweeps over values; unreadable ones are refused later."""
     try:
         return OverridesParser.create().parse_override(override).is_sweep_override()
     except HydraException:
@@ -115,11 +115,12 @@ def _sweeps(override: str) -> bool:
 
 
 def _followed(command: list[str]) -> tuple[str, str, str]:
-    """Run a command and print what it prints; return the run's id, why it was refused, or how it diverged.
+    """Run a command and echo its output; return the run's id, the refusal and the divergence, empty if
+    none.
 
     Raises
     ------
-    RunFailed : when it started no run, with what it said
+    RunFailed : when it started no run, with its output
     """
     run = refusal = divergence = ""
     lines = []
@@ -129,7 +130,7 @@ def _followed(command: list[str]) -> tuple[str, str, str]:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            lines.append(line.strip("│╭╮╰╯─ \n"))  # Flower's errors stand in a box
+            lines.append(line.strip("│╭╮╰╯─ \n"))  # Flower draws boxes around errors
             if match := re.search(r"Successfully started run (\d+)", line):
                 run = match[1]
             if REFUSED in line:
@@ -142,7 +143,7 @@ def _followed(command: list[str]) -> tuple[str, str, str]:
 
 
 def _ended(link: str, run: str) -> str:
-    """Return the run's status once it has ended: its log may break off before."""
+    """Wait until the run has ended, as its log may break off before; return its status."""
     heard, status = time.monotonic(), "no answer"
     while time.monotonic() - heard < SILENCE:
         listing = subprocess.run(

@@ -14,13 +14,13 @@ class SuiteGrid(Grid):
     """A Flower Grid; its nodes' states stay with them unless it says otherwise."""
 
     gives_node_states: ClassVar[bool] = False
-    keeps_arrays: ClassVar[bool] = False  # whether arrays reach nodes, and replies the server, as they are
-    dispatch: "Dispatch | None" = None  # deals tasks to workers that live as long as the run
-    way: Mapping[str, Any] = {}  # what environment.json says of how nodes train
-    lost: int = 0  # messages that were never answered, because every worker died that took them
+    keeps_arrays: ClassVar[bool] = False  # whether arrays are passed on without being copied or moved
+    dispatch: "Dispatch | None" = None  # sends tasks to workers that live as long as the run
+    way: Mapping[str, Any] = {}  # what environment.json records of how nodes train
+    lost: int = 0  # messages never answered, because each worker that tried has died
 
     def node_states(self) -> dict[int, RecordDict] | None:
-        """Return what each node keeps, by partition id; None where the grid cannot tell."""
+        """Return the node states by partition id; None where the grid cannot read them."""
         return None
 
     def deployment(self) -> dict[str, str]:
@@ -28,9 +28,9 @@ class SuiteGrid(Grid):
         return {}
 
     def used(self) -> list[dict[str, Any]]:
-        """Return what each of the nodes' own processes says of its steps and its memory; empty without."""
+        """Return the steps and memory that each worker process reports; empty without workers."""
         return []
 
     def load_node_states(self, states: dict[int, RecordDict]) -> None:
-        """Give each node what it kept."""
+        """Restore each node's state."""
         raise NotImplementedError(f"{type(self).__name__} cannot restore the nodes' states")

@@ -18,7 +18,7 @@ from .base import SuiteGrid
 logger = getLogger("flwr.grids")
 
 
-# Answering: how a process that has nodes' contexts at hand lets them handle messages.
+# Answering: handling messages in a process that holds the nodes' contexts.
 
 
 BatchedTrainer = Callable[[Sequence[Message], Sequence[Context]], list[Message]]
@@ -37,7 +37,7 @@ class MessageHandler:
         self.app, self.together = app, together
 
     def __call__(self, requests: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
-        """Return the reply to each message, in order; contexts' states are as they are after it."""
+        """Return the reply to each message, in order; update the contexts' states."""
         replies = self.at_once(requests, contexts)
         if replies is None:
             pairs = zip(requests, contexts, strict=True)
@@ -45,7 +45,7 @@ class MessageHandler:
         return replies
 
     def at_once(self, requests: Sequence[Message], contexts: Sequence[Context]) -> list[Message] | None:
-        """Return the replies of nodes that train batched; None where they cannot, and nothing changed."""
+        """Train the nodes batched and return their replies; None, with states unchanged, if they cannot be."""
         if self.together is None or len(requests) < 2:
             return None
         if requests[0].metadata.message_type != MessageType.TRAIN:
@@ -62,11 +62,11 @@ class MessageHandler:
 
 
 def answer(app: ClientApp, request: Message, context: Context) -> Message:
-    """Let a node handle a message; one that raises answers with the error and has not changed."""
+    """Let a node handle a message; if it raises, reply with the error and restore its state."""
     before = fresh(context.state)
     try:
         return app(request, context)
-    except (Exception, SystemExit) as error:  # a client's exit is not the run's
+    except (Exception, SystemExit) as error:  # a client that exits must not end the run
         context.state = before
         logger.debug("node %d raised", context.node_id, exc_info=True)
         reason = f"{type(error).__name__}: {error}"
@@ -90,18 +90,18 @@ def delivered(message: Message) -> Message:
     return message
 
 
-# Population: nodes that are known before anything is sent, each with its context at hand.
+# Population: nodes known in advance, whose contexts this process holds.
 
 
 class NodePool(SuiteGrid):
     """A grid of ``num_nodes`` nodes; node k holds partition k, or is the k-th site.
 
-    A context is made when its node is first addressed, so that the population costs nothing.
+    A context is created when its node is first addressed, so a large population costs nothing.
 
     Parameters
     ----------
     num_nodes : the population
-    sites : {name: path} of data of the nodes' own, one for each node; empty where they hold partitions
+    sites : {name: path} of each node's own data; empty where nodes hold partitions
     """
 
     gives_node_states: ClassVar[bool] = True
@@ -130,17 +130,17 @@ class NodePool(SuiteGrid):
         return [self._replies.pop(key) for key in message_ids if key in self._replies]
 
     def node_states(self) -> dict[int, RecordDict]:
-        """Return what each node addressed so far keeps in its context, by its position."""
+        """Return the state of each node addressed so far, by partition id (or the site's position)."""
         return {_position(node_id): context.state for node_id, context in self._contexts.items()}
 
     def load_node_states(self, states: dict[int, RecordDict]) -> None:
-        """Give each node what it kept."""
+        """Restore each node's state."""
         node_ids = self.get_node_ids()
         for partition_id, state in states.items():
             self.context(node_ids[partition_id]).state = fresh(state)
 
     def context(self, node_id: int) -> Context:
-        """Return a node's context; its state lives on between rounds, as everywhere in Flower."""
+        """Return a node's context, whose state persists between rounds, as everywhere in Flower."""
         if node_id not in self._contexts:
             k = _position(node_id)
             config: UserConfig = {protocol.PARTITION_ID: k, "num-partitions": self.num_nodes}
@@ -175,7 +175,7 @@ def _position(node_id: int) -> int:
 
 
 class InlineGrid(NodePool):
-    """A grid of ``num_nodes`` nodes that live in this process.
+    """A grid of ``num_nodes`` nodes in this process.
 
     Parameters
     ----------
@@ -200,9 +200,9 @@ class InlineGrid(NodePool):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
-        """Answer each message in turn; one that takes longer than ``timeout`` s is not answered.
+        """Answer each message in turn; drop replies that took longer than ``timeout`` s.
 
-        Nodes that train batched are all late, or none is.
+        Replies of batched nodes are dropped all or none.
         """
         messages, replies = list(messages), []
         if self.answering.together and (batched := self._answer_at_once(messages, timeout)) is not None:

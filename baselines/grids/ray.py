@@ -21,15 +21,15 @@ from strategies.shared.flower_private import failed, stamp
 from .inline import NodePool, answer, delivered
 from .ray_pool import Dispatch, Workers, WorkerTask
 
-# How records travel on Ray: arrays straight to where they go, and what messages have in common once.
+# How records travel on Ray: arrays without pickling, and those that messages share only once.
 
 
 SHARE = 0.5  # of Ray's store that a round's replies may take
-Parts = tuple[str, tuple[int, ...], str, Any]  # of an Array that is bytes
+Parts = tuple[str, tuple[int, ...], str, Any]  # of an Array: dtype, shape, stype, buffer
 
 
 def travelling(messages: list[Message]) -> list[Message]:
-    """Return the messages as they travel: what they have in common is in Ray's object store, once."""
+    """Return copies of the messages whose shared records are put into Ray's object store once."""
     stored: dict[int, Stored] = {}
     copies = []
     for message in messages:
@@ -51,7 +51,7 @@ def buffered(content: RecordDict) -> RecordDict:
 
 
 def owned(content: RecordDict) -> RecordDict:
-    """Return the content with arrays in this process' memory: Ray's store has room for a round's alone."""
+    """Copy the content's arrays into this process' memory: Ray's store has room for one round only."""
     copy = RecordDict(dict(content))
     for name, record in list(content.array_records.items()):
         copy[name] = copy_record(record)
@@ -59,16 +59,16 @@ def owned(content: RecordDict) -> RecordDict:
 
 
 class StoreBudget:
-    """What a round's replies may keep of Ray's store on this machine; the others are copied out of it.
+    """How much of this machine's Ray store a round's replies may keep; further ones are copied out.
 
-    A full store would go on on the disk.
+    A full store would spill to disk.
     """
 
     def __init__(self) -> None:
         self.left = SHARE * _store(ray.get_runtime_context().get_node_id())
 
     def kept(self, content: RecordDict) -> RecordDict:
-        """Return a reply's content, in the store while there is room."""
+        """Return a reply's content, left in the store while there is room."""
         size = sum(map(record_size, content.array_records.values()))
         if size > self.left:
             return owned(content)
@@ -84,22 +84,22 @@ def _store(machine: str) -> float:
 
 
 class Buffered(ArrayRecord):
-    """A record whose values are no part of its pickle: Ray copies them straight to where they go.
+    """A record whose values are pickled out of band: Ray copies them directly to the receiver.
 
-    The receiver reads tensors where they lie in Ray's store, as nobody may change what is held.
+    The receiver's tensors lie in Ray's store, which is read-only.
 
     Parameters
     ----------
-    record : what it holds
+    record : the record to wrap
     """
 
     def __init__(self, record: ArrayRecord) -> None:
-        super().__init__()  # which would make bytes of what is held
+        super().__init__()  # without the record, which would be serialised
         for name, array in record.items():
             self[name] = array
 
     def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
-        """Return how the receiver gets a plain record."""
+        """Unpickle to a plain record."""
         return _plain, ([(name, _parts(array)) for name, array in self.items()],)
 
 
@@ -128,7 +128,7 @@ class Stored(Buffered):
         self._reference: Any = None
 
     def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
-        """Return how a worker gets the record."""
+        """Unpickle by fetching the record from the store."""
         if self._reference is None:
             self._reference = ray.put(Buffered(self))
         return _fetched, (self._reference,)
@@ -144,7 +144,7 @@ def _received(reference: Any) -> ArrayRecord:
     return record
 
 
-# Share: messages to nodes, as a Ray worker's task.
+# MessageBatch: messages to nodes, as a Ray worker's task.
 
 
 Answer = tuple[Message, RecordDict]  # a reply, and the node's state after it
@@ -152,13 +152,13 @@ Answer = tuple[Message, RecordDict]  # a reply, and the node's state after it
 
 @dataclass
 class Round:
-    """What the shares of a round have in common.
+    """What the message batches of a round have in common.
 
     Parameters
     ----------
-    nodes : whose contexts travel with the messages; their states come back
-    folded : whether workers return the weighted mean of their nodes' models, and not each one's
-    replies : those that have come
+    nodes : their contexts travel with the messages, and their states come back
+    folded : whether workers return the weighted mean of their nodes' models instead of each model
+    replies : those received so far
     room : how much of Ray's store they may keep
     """
 
@@ -173,12 +173,12 @@ class Round:
 
 
 class MessageBatch(WorkerTask):
-    """Messages to nodes, for one worker to answer.
+    """Messages to nodes, answered by one worker.
 
     Parameters
     ----------
-    messages : as they travel
-    round : that they are of
+    messages : as :func:`travelling` returns them
+    round : the round that they belong to
     patience : seconds after which several messages are answered one by one
     """
 
@@ -196,7 +196,7 @@ class MessageBatch(WorkerTask):
         return actor.do.remote(method, self.messages, contexts)
 
     def take(self, outcome: Any) -> None:
-        """Keep the replies, and what each node remembers."""
+        """Keep the replies and each node's new state."""
         answers = unfolded(*outcome) if self.round.folded else outcome
         for message, (reply, state) in zip(self.messages, answers, strict=True):
             context, group = self.round.context(message), message.metadata.group_id
@@ -207,7 +207,7 @@ class MessageBatch(WorkerTask):
             self.round.replies.append(reply)
 
     def raised(self, error: Exception) -> None:
-        """Answer with the error, for each node: the replies could not travel, say."""
+        """Reply with the error for each node; for example, the replies could not be pickled."""
         self._answer_all(str(error))
 
     def lost(self, reason: str) -> None:
@@ -216,7 +216,7 @@ class MessageBatch(WorkerTask):
         self._answer_all(reason)
 
     def parts(self) -> Sequence[WorkerTask]:
-        """Return the messages one by one: no other node is to suffer from the one that went wrong."""
+        """Split into single messages, so that a failing node does not affect the others."""
         if len(self.messages) == 1:
             return [self]
         parts = [MessageBatch([message], self.round) for message in self.messages]
@@ -231,7 +231,7 @@ class MessageBatch(WorkerTask):
 def unfolded(
     answers: list[Answer], folded: list[int], mean: ArrayRecord | None, sums: dict[str, np.ndarray]
 ) -> list[Answer]:
-    """Let the replies whose models were folded, by their positions, carry the mean in their place."""
+    """Put the mean into the replies whose models it replaces; ``folded`` are their positions."""
     if mean is not None:
         shared = SharedMean(mean, {name: torch.tensor(values) for name, values in sums.items()})
         for k in folded:
@@ -239,25 +239,25 @@ def unfolded(
     return answers
 
 
-SHORT = 0.05  # seconds that a task of several messages is to take
+SHORT = 0.05  # target duration in seconds of a task of several messages
 LONG = 2.0  # seconds after which they are answered one by one
-HURRY = 60.0  # seconds: with less for a round there is no time for a second try
+HURRY = 60.0  # seconds: a shorter timeout leaves no time for a second try
 
 
 class RayGrid(NodePool):
     """A grid of ``num_nodes`` nodes whose messages are answered by Ray workers.
 
     A node's context goes with its message and comes back with the reply. A message whose worker died
-    goes to another one, with the same context, and so gives the same answer bit for bit.
+    goes to another one with the same context, and so gives the same reply bit for bit.
 
     Parameters
     ----------
-    app : answers, in this process, what the nodes' configuration alone decides: which partition they hold
+    app : answers queries (which partition a node holds) in this process
     num_nodes : the population
-    workers : who answer the rest
-    retries : how often a message whose worker died is sent again before its node is given up for the round
-    batched : whether a worker is sent its share of a round's nodes at once, to train them batched
-    folded : whether it is sent its share to return the weighted mean of their models, and no other
+    workers : answer all other messages
+    retries : how often a message whose worker died is sent again before its node counts as lost
+    batched : whether each worker gets its share of a round's nodes at once, to train them batched
+    folded : whether each worker gets its share at once, and returns the weighted mean of their models
     """
 
     def __init__(
@@ -274,15 +274,14 @@ class RayGrid(NodePool):
         self.app, self.workers, self.batched, self.folded = app, workers, batched, folded
         self.dispatch: Dispatch = Dispatch(workers, retries)
         self.lost = 0
-        self._seconds: dict[str, float] = {}  # that a message of a kind took, the slowest of a round
+        self._seconds: dict[str, float] = {}  # per message, in the round's slowest task, by message type
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
         """Return the replies that came within ``timeout`` s, in no particular order.
 
-        The time begins when there is a worker. One that is still busy at its end is replaced: it may never
-        end.
+        The time begins when there is a worker. A worker still busy afterwards is replaced, as it may hang.
         """
         messages = list(messages)
         kind = messages[0].metadata.message_type if messages else MessageType.TRAIN
@@ -299,10 +298,10 @@ class RayGrid(NodePool):
     def _shares(
         self, kind: str, messages: list[Message], current: Round, *, one_by_one: bool
     ) -> list[MessageBatch]:
-        """Return the tasks that answer the messages.
+        """Divide the messages into tasks.
 
-        Nodes that train batched, or whose models are folded: one for each worker. Others: one for each
-        message, or for as many as last time took a short time together, since a task has costs of its own.
+        Batched or folded: one task per worker. Otherwise one per message, or per several short ones (by
+        their time in the last round), since each task has a fixed cost.
         """
         if current.folded or (self.batched and kind == MessageType.TRAIN):
             count, patience = len(self.workers), math.inf
@@ -313,7 +312,7 @@ class RayGrid(NodePool):
         return [MessageBatch(messages[k::count], current, patience) for k in range(count)]
 
     def used(self) -> list[dict[str, Any]]:
-        """Return what each worker says of its steps and its memory."""
+        """Return the steps and memory that each worker reports."""
         return self.workers.used()
 
     def _answer_here(self, message: Message) -> Message:

@@ -1,4 +1,4 @@
-"""Deal tasks to free Ray workers, and replace workers that die."""
+"""Send tasks to free Ray workers, and replace workers that die."""
 
 import math
 import time
@@ -19,13 +19,13 @@ from baselines.errors import RunFailed, UserError
 logger = getLogger("flwr.grids")
 
 
-# Workers: the Ray actors that do tasks, as many as machines have room for and work is there.
+# Workers: the Ray actors that do tasks, as many as there is work and room for.
 
 
 MOST_FAILED_STARTS = 3  # in a row, with no worker at work
-LOOK_FOR_NODES = 1.0  # seconds between two looks at which machines there are
-ANSWERS = 5.0  # seconds for workers to say what they have used
-PATIENCE = 60.0  # seconds without any worker, before the user is told
+LOOK_FOR_NODES = 1.0  # seconds between two queries of the cluster's machines
+ANSWERS = 5.0  # seconds for workers to report their usage
+PATIENCE = 60.0  # seconds without any worker before a warning
 
 
 @dataclass(eq=False)
@@ -41,10 +41,10 @@ class PoolWorker:
     actor: Any
     machine: str
     sent: list[Any] = field(default_factory=list)  # references to its outcomes, the oldest first
-    seconds: float = math.inf  # that its last task took, of those that are not done aside
+    seconds: float = math.inf  # duration of its last task (tasks done aside do not count)
 
     def free(self, short: float) -> bool:
-        """Say whether it has nothing to do, or one task only and takes less than ``short`` s for one."""
+        """Say whether it is idle, or has one task while its last one took less than ``short`` s."""
         return len(self.sent) < (2 if self.seconds < short else 1)
 
 
@@ -61,7 +61,7 @@ class Workers:
         self._start = start
         self.needs = {"CPU": cpus, "GPU": gpus}
         self.ready: list[PoolWorker] = []
-        self.starting: dict[Any, PoolWorker] = {}  # by the reference to what it lacks
+        self.starting: dict[Any, PoolWorker] = {}  # by the reference to the result of its first check
         self._unfit: set[str] = set()  # machines that cannot take part
         self._failed_starts = 0
         self._worked = False
@@ -69,14 +69,13 @@ class Workers:
         self._look_again = 0.0
 
     def __len__(self) -> int:
-        """Return how many there are, those included that still start."""
+        """Return how many workers there are, including those still starting."""
         return len(self.ready) + len(self.starting)
 
     def grow(self, wanted: int) -> None:
         """Start workers until there are ``wanted``, or no machine has room for another.
 
-        To look which machines there are takes milliseconds: with workers at hand that is not done again
-        at once.
+        Querying the machines takes milliseconds, so with workers ready it is done once a second at most.
         """
         if self.ready and time.monotonic() < self._look_again:
             return
@@ -99,12 +98,12 @@ class Workers:
             self.starting[actor.do.remote("unfit")] = PoolWorker(actor, machine)
 
     def admit(self, reference: Any) -> None:
-        """Take a worker whose machine is fit.
+        """Accept a started worker if its machine is fit.
 
         Raises
         ------
-        UserError : at the run's start, for a machine that is not
-        RunFailed : when none starts
+        UserError : if, at the run's start, a machine is not fit
+        RunFailed : if no worker starts
         """
         worker = self.starting.pop(reference)
         try:
@@ -127,7 +126,7 @@ class Workers:
         self._unfit.add(worker.machine)
 
     def free(self, short: float) -> PoolWorker | None:
-        """Return a worker that should be sent a task; those without any come first."""
+        """Return a worker that can take a task, preferably an idle one; None if there is none."""
         able = (one for one in self.ready if one.free(short))
         worker = min(able, key=lambda one: len(one.sent), default=None)
         self._worked = self._worked or worker is not None
@@ -140,12 +139,12 @@ class Workers:
             self.ready.remove(worker)
 
     def end(self, worker: PoolWorker) -> None:
-        """End a worker, whatever it does."""
+        """Kill a worker, even a busy one."""
         self.drop(worker)
         ray.kill(worker.actor)
 
     def used(self) -> list[dict[str, Any]]:
-        """Return what workers say of what they have used; without those that do not answer in time."""
+        """Return what workers report of their usage, leaving out those that do not answer in time."""
         futures = [worker.actor.do.remote("used") for worker in self.ready]
         come, _ = ray.wait(futures, num_returns=len(futures), timeout=ANSWERS) if futures else ([], [])
         usages = []
@@ -161,7 +160,7 @@ class Workers:
         self.starting.clear()
 
     def waiting(self) -> None:
-        """Say so, once, when none could start for a while: on a cluster, others use what they need."""
+        """Warn once if no worker could start for a while, as others use the cluster."""
         if self.ready or not self.starting or self._has_logged or time.monotonic() - self._began < PATIENCE:
             return
         self._has_logged = True
@@ -169,7 +168,7 @@ class Workers:
         logger.warning("no worker can start yet: each needs %s, which others are using", needs)
 
     def name(self, machine: str) -> str:
-        """Return what a machine is called."""
+        """Return a machine's host name."""
         names = {node["NodeID"]: node["NodeManagerHostname"] for node in _machines()}
         return str(names.get(machine, machine))
 
@@ -193,7 +192,7 @@ class Workers:
 
 
 def _machines() -> list[dict[str, Any]]:
-    """Return the machines of the cluster that live, as Ray describes them."""
+    """Return the cluster's machines that are alive, as Ray describes them."""
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
@@ -202,21 +201,21 @@ def _last_line(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-# WorkerTask: something for a Ray worker to do, and what becomes of it.
+# WorkerTask: something for a Ray worker to do, and its outcome.
 
 
 class WorkerTask(ABC):
-    """Something for a worker to do; whichever worker does it, the outcome is the same."""
+    """Something for a worker to do; the outcome is the same on any worker."""
 
     def __init__(self) -> None:
-        self.deaths = 0  # of workers that were at it
-        self.alone = False  # whether its worker is to have nothing else: one may have died of it
-        self.seconds = math.inf  # that it took
-        self.patience = math.inf  # seconds after which it is done in parts
+        self.deaths = 0  # of workers that were doing it
+        self.alone = False  # whether its worker gets no other task: it may have killed one
+        self.seconds = math.inf  # how long it took
+        self.patience = math.inf  # seconds after which it is split into parts
 
     @abstractmethod
     def send(self, actor: Any) -> Any:
-        """Have a worker ``do`` something, by its method's name; return the reference to the outcome."""
+        """Call a method on a worker by ``do``; return the reference to the outcome."""
 
     @abstractmethod
     def take(self, outcome: Any) -> None:
@@ -224,14 +223,14 @@ class WorkerTask(ABC):
 
     @abstractmethod
     def raised(self, error: Exception) -> None:
-        """Go without an outcome: the worker raised."""
+        """Handle an error that the worker raised."""
 
     @abstractmethod
     def lost(self, reason: str) -> None:
-        """Go without an outcome: every worker that tried has died."""
+        """Handle the loss: every worker that tried has died."""
 
     def parts(self) -> "Sequence[WorkerTask]":
-        """Return what to do in its place where it went wrong as a whole."""
+        """Return the tasks to do instead after the whole has failed."""
         return [self]
 
 
@@ -242,7 +241,7 @@ class Group:
     Parameters
     ----------
     left : how many are not finished
-    aside : whether they are done only where a worker would have nothing else to do
+    aside : whether they have low priority: done only by workers that would be idle
     """
 
     left: int
@@ -251,7 +250,7 @@ class Group:
 
 @dataclass(eq=False)
 class Sent:
-    """A task that is with a worker.
+    """A task sent to a worker.
 
     Parameters
     ----------
@@ -264,17 +263,17 @@ class Sent:
     since: float
 
 
-LOOK = 2.0  # seconds without any outcome, before workers are looked at
-SHORT = 0.1  # seconds that a short task takes
+LOOK = 2.0  # seconds without any outcome before workers are checked
+SHORT = 0.1  # seconds; a task below is short
 
 
 class Dispatch:
-    """The tasks of one run that wait or are with workers.
+    """The waiting and the sent tasks of one run.
 
     Parameters
     ----------
-    workers : who do them
-    retries : how often a task whose worker died is done again before it is given up
+    workers : those that do the tasks
+    retries : how often a task whose worker died is done again before it counts as lost
     """
 
     def __init__(self, workers: Workers, retries: int) -> None:
@@ -284,7 +283,7 @@ class Dispatch:
         self._sent: dict[Any, Sent] = {}
 
     def add(self, tasks: Iterable[WorkerTask], *, aside: bool = False) -> Group:
-        """Take tasks on; return what to :meth:`finish`."""
+        """Queue tasks; return their group, for :meth:`finish`."""
         tasks = list(tasks)
         group = Group(len(tasks), aside)
         self._queue(group).extend((task, group) for task in tasks)
@@ -294,8 +293,8 @@ class Dispatch:
     def finish(self, group: Group, timeout: float | None = None) -> None:
         """Do tasks until those of ``group`` are finished, for ``timeout`` s at most.
 
-        The time begins when there is a worker. One that is still busy with the group at its end is
-        replaced: it may never end.
+        The time begins when there is a worker. A worker still busy with the group afterwards is replaced,
+        as it may hang.
         """
         self._grow()
         deadline = math.inf
@@ -316,10 +315,10 @@ class Dispatch:
         return self._aside if group.aside else self._waiting
 
     def _deal(self) -> None:
-        """Send what waits to the workers that are free."""
+        """Send waiting tasks to free workers."""
         self._deal_from(self._waiting, 0.0)
-        # A task at hand saves a worker the way there and back. Towards the end it would wait for a worker
-        # that is slower than another, unless tasks are short.
+        # A second task saves a worker the round trip. Towards the end, only short tasks are sent ahead:
+        # a long one might wait behind a slow worker.
         plenty = len(self._waiting) >= len(self.workers.ready)
         self._deal_from(self._waiting, LOOK if plenty else SHORT)
         self._deal_from(self._aside, 0.0)
@@ -333,10 +332,10 @@ class Dispatch:
             self._sent[reference] = Sent(task, group, worker, time.monotonic())
             worker.sent.append(reference)
             if task.alone:
-                worker.seconds = math.inf  # so that nothing follows it
+                worker.seconds = math.inf  # so that no second task is sent
 
     def _collect(self, deadline: float) -> None:
-        """Wait until something has come, and take all that has."""
+        """Wait for outcomes, and take all that have arrived."""
         awaited = [*self._sent, *self.workers.starting]
         patience = max(0.0, min(LOOK, deadline - time.monotonic()))
         come, _ = ray.wait(awaited, timeout=patience) if awaited else ([], [])
@@ -352,7 +351,7 @@ class Dispatch:
                 self._take(reference)
 
     def _relieve(self) -> None:
-        """Take back what waits at a busy worker, for those that have nothing to do."""
+        """Take back the second tasks of busy workers, for idle ones."""
         if self._waiting or not any(not worker.sent for worker in self.workers.ready):
             return
         for worker in self.workers.ready:
@@ -361,7 +360,7 @@ class Dispatch:
             self._take_back(worker.sent[1:])
 
     def _part(self) -> None:
-        """Have what was thought to be short, and is not, done in parts; the worker may never end."""
+        """Split tasks that exceed their ``patience``; end their workers, which may hang."""
         for worker in list(self.workers.ready):
             first = self._sent[worker.sent[0]] if worker.sent else None
             if first and time.monotonic() - first.since > first.task.patience:
@@ -383,7 +382,7 @@ class Dispatch:
             sent.task.take(ray.get(reference))
         except RayError as error:
             why = error.cause if isinstance(error, RayTaskError) else error
-            if isinstance(why, RayError):  # not of what the task does: its machine is going, or gone
+            if isinstance(why, RayError):  # not raised by the task: the worker or its machine is lost
                 self._mourn(worker, type(why).__name__)
                 return
             sent.task.raised(why)
@@ -397,12 +396,12 @@ class Dispatch:
             self._sent[worker.sent[0]].since = time.monotonic()  # it begins only now
 
     def _mourn(self, worker: PoolWorker, reason: str) -> None:
-        """Have the tasks of a worker that died done by others; count the death with the one it was at.
+        """Requeue the tasks of a worker that died; count the death for the only task it had.
 
-        Which of two that was nobody knows, for an answer may be lost with its worker: each is then done
-        by a worker that has nothing else.
+        Of two tasks, nobody knows which one it was doing, as a reply may be lost with its worker. Each task
+        is done next by a worker that has no other.
         """
-        self.workers.end(worker)  # one that has lost its machine may not know yet
+        self.workers.end(worker)  # Ray may not know yet that its machine is lost
         first = self._sent[worker.sent[0]]
         first.task.deaths += len(worker.sent) == 1
         for reference in worker.sent:
@@ -416,7 +415,7 @@ class Dispatch:
         self._grow()
 
     def _hand_back(self, worker: PoolWorker) -> None:
-        """Have the tasks of a worker that is no more done by others, first of all, and in parts."""
+        """Requeue the tasks of a worker that is gone, in front and split into parts."""
         for reference in reversed(worker.sent):
             sent = self._sent.pop(reference)
             parts = sent.task.parts()
@@ -424,7 +423,7 @@ class Dispatch:
             self._queue(sent.group).extendleft((part, sent.group) for part in reversed(parts))
 
     def _abandon(self, group: Group) -> None:
-        """Forget a group's tasks, and end the workers that are busy with them."""
+        """Drop a group's tasks, and end the workers that are busy with them."""
         queue = self._queue(group)
         kept = [one for one in queue if one[1] is not group]
         queue.clear()

@@ -10,22 +10,21 @@ from strategies.shared.flower_private import Run, unanswered
 
 from .base import SuiteGrid
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two looks
-PART = 1 / 40  # of the time waited so far: by no more than this a round ends late
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two polls
+PART = 1 / 40  # pause as a share of the time waited so far, which bounds how late a round ends
 
 
 class PollingGrid(SuiteGrid):
-    """Another grid, asked for its replies after pauses that grow from 5 ms to half a second.
+    """Poll another grid for its replies after pauses that grow from 5 ms to half a second.
 
-    Flower's own grids sleep 0.1 s (simulation) or 3 s (deployment) whatever a round takes.
+    Flower's own grids always sleep 0.1 s (simulation) or 3 s (deployment).
 
     Parameters
     ----------
-    grid : the other one
-    quorum : the number of replies that are enough once ``deadline`` is over; None waits for all. The question who a
-        node is goes on asking for ``timeout``
+    grid : the other grid
+    quorum : number of replies that suffice after ``deadline``; None waits for all, and so do queries
     deadline : seconds from the start of a round
-    commit : of the app's code, as who submitted it has told; empty where nobody has
+    commit : of the app's code, as its submitter states; empty if unknown
     """
 
     def __init__(
@@ -34,15 +33,15 @@ class PollingGrid(SuiteGrid):
         self.grid, self.commit = grid, commit
         self.quorum = float("inf") if quorum is None else quorum
         self.deadline = float("inf") if deadline is None else deadline
-        self._awaited: dict[str, tuple[Message, float]] = {}  # by id, and until when
+        self._awaited: dict[str, tuple[Message, float]] = {}  # message and time limit by message id
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
         """Send the messages; return the replies that came within ``timeout`` s (None: wait for all).
 
-        With a quorum, also those that came within the deadline, if they are enough, or else until they are.
-        An error is no reply that counts.
+        With a quorum, return at the deadline if enough have come, else as soon as they have. Errors do
+        not count towards the quorum.
         """
         messages = list(messages)
         asks_who = any(message.metadata.message_type == MessageType.QUERY for message in messages)
@@ -62,11 +61,11 @@ class PollingGrid(SuiteGrid):
     def receive_arrivals(
         self, messages: Iterable[Message], is_enough: Callable[[Sequence[Message]], bool], timeout: float
     ) -> list[Message]:
-        """Send the messages; return what has come since the last call, of earlier calls' messages, too.
+        """Send the messages; return the replies since the last call, to earlier messages too.
 
-        It waits until the replies are enough, or nobody is awaited any more. They are in the order in which they
-        come, as far as one look can tell. A message without an answer after ``timeout`` s has an error of the
-        SuperLink's instead, and a later answer is not looked at.
+        Wait until the replies are enough, or none is awaited any more. They are in order of arrival, as
+        far as one poll can tell. A message without a reply after ``timeout`` s gets an error reply
+        instead, and a later reply is ignored.
         """
         started, messages, replies = time.monotonic(), list(messages), list[Message]()
         self.push_messages(messages)
@@ -81,7 +80,7 @@ class PollingGrid(SuiteGrid):
         return replies
 
     def _arrived(self) -> list[Message]:
-        """Return the replies that are there now, and an error for each that is too late."""
+        """Return the replies available now, and an error for each message that is overdue."""
         replies = list(self.pull_messages(set(self._awaited)))
         for reply in replies:
             self._awaited.pop(reply.metadata.reply_to_message_id, None)
@@ -94,11 +93,11 @@ class PollingGrid(SuiteGrid):
         return self.grid.push_messages(messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are there."""
+        """Return the available replies."""
         return self.grid.pull_messages(message_ids)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of the nodes that are connected."""
+        """Return the ids of the connected nodes."""
         return self.grid.get_node_ids()
 
     def deployment(self) -> dict[str, str]:
@@ -128,5 +127,5 @@ class PollingGrid(SuiteGrid):
 
 
 def _pause(waited: float) -> float:
-    """Return how long to wait before the next look, in seconds."""
+    """Return the seconds to wait before the next poll."""
     return max(SHORTEST_PAUSE, min(PART * waited, LONGEST_PAUSE))

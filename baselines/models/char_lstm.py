@@ -1,4 +1,4 @@
-"""LSTM over characters, as LEAF's for Shakespeare: an embedding, LSTM layers, a linear layer."""
+"""LSTM over characters, like LEAF's for Shakespeare: an embedding, LSTM layers, a linear layer."""
 
 from torch import Tensor, nn
 

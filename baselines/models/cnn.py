@@ -66,9 +66,8 @@ class Cnn4(nn.Module):
 
 
 # cnn6: model 3 of the thesis on selective federated averaging (Liu 2019, section 3.4).
-#
-# The text's dense layers (6272, 64, 10) and table 4.5's (128, 64, 10; 802,816 weights) together are
-# 6272-128-64-10. Batch normalisation after the output layer, which the text could mean too, is left out.
+# The text's dense layers (6272, 64, 10) and table 4.5's (128, 64, 10; 802,816 weights) together give
+# 6272-128-64-10. The text might also mean batch normalisation after the output layer, which is left out.
 
 
 class Cnn6(nn.Module):
@@ -110,9 +109,9 @@ def _dense(units_in: int, units_out: int) -> list[nn.Module]:
 
 
 class _BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation that takes an epoch's last batch even if it is a single example.
+    """Batch normalisation that also takes a last batch of a single example.
 
-    One example has no variance; the running statistics stand in.
+    One example has no variance, so the running statistics are used.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Pretrained models: LoRA adapters on any model, and models of the package transformers.
 
-Both packages are optional and imported where they are needed.
+Both packages are optional and imported only when needed.
 """
 
 import inspect
@@ -76,7 +76,7 @@ def lora(
     config = peft.LoraConfig(r=r, lora_alpha=lora_alpha, lora_dropout=lora_dropout, target_modules=targets)
     try:
         adapted: nn.Module = peft.get_peft_model(model, config)
-    except ValueError as error:  # no such layer, or one of a kind that has no adapter
+    except ValueError as error:  # no such layer, or one without an adapter
         raise UserError(
             f"model=lora cannot adapt {type(model).__name__} ({error}): set model.target_modules to layers of "
             f"{linear[:5]}"
@@ -87,7 +87,7 @@ def lora(
 
 
 def _build(base: Callable[..., nn.Module], measured: dict[str, object]) -> nn.Module:
-    """Build a model with what the data set says of its shapes, where the model's own settings do not."""
+    """Build a model with shapes from the data set, unless its own settings state them."""
     stated = base.keywords if isinstance(base, partial) else {}
     taken = inspect.signature(base).parameters
     return base(**{k: v for k, v in measured.items() if k in taken and stated.get(k) is None})
@@ -98,7 +98,7 @@ def _last_layer(model: nn.Module) -> str:
 
 
 def _is_in(name: str, modules: Sequence[str]) -> bool:
-    """Say whether a parameter or layer belongs to one of these modules, each named by its whole name or end."""
+    """Say whether a parameter or layer belongs to one of these modules, given by name or its end."""
     return any(f".{module}." in f".{name}." for module in modules)
 
 
@@ -108,7 +108,7 @@ def load_weights(model: nn.Module, path: str, fresh: Sequence[str] = ()) -> None
     Parameters
     ----------
     path : a .safetensors file
-    fresh : modules that keep their own values where the file has none of their shape
+    fresh : modules that keep their own values if the file has none of their shape
 
     Raises
     ------
@@ -157,13 +157,13 @@ class HuggingFace(nn.Module):
                 "model=huggingface needs a model: set model.name to a folder, or one of the hub"
             )
         transformers = _import("transformers", "model=huggingface")
-        transformers.logging.set_verbosity_error()  # it would say at each node that the last layer is drawn
+        transformers.logging.set_verbosity_error()  # or it warns at each node that the last layer is drawn
         transformers.logging.disable_progress_bar()
         try:
             self.model = transformers.AutoModelForSequenceClassification.from_pretrained(
                 name, num_labels=num_classes, ignore_mismatched_sizes=True, use_safetensors=True
             )
-        except Exception as error:  # the package's, the hub's, the network's: nothing in common
+        except Exception as error:  # of the package, the hub, the network, without a common class
             raise UserError(
                 f"model.name={name} cannot be loaded ({error}): expected a folder of save_pretrained, or a "
                 "model of the Hugging Face hub"

@@ -1,4 +1,4 @@
-"""ResNet-18 for small images: torchvision's, with another stem.
+"""ResNet-18 for small images: torchvision's with another stem.
 
 He, Zhang, Ren, Sun: *Deep Residual Learning for Image Recognition*, 2016. For 32x32 images the stem is a
 3x3 convolution of stride 1 without max pooling, as in their section 4.2.

@@ -11,11 +11,11 @@ def image_channels(model: str, input_shape: list[int], *sizes: int) -> int:
     Parameters
     ----------
     model : its name in ``conf/model``, for the message
-    sizes : heights that the model takes, each with a width of the same; none given: any
+    sizes : heights, equal to widths, that the model takes; without any: all sizes
 
     Raises
     ------
-    UserError : for inputs that are no images, or images of another size
+    UserError : for inputs that are not images, or of another size
     """
     if len(input_shape) == 3 and (not sizes or input_shape[1:] in [[size, size] for size in sizes]):
         return input_shape[0]
@@ -36,7 +36,7 @@ def text_length(model: str, input_shape: list[int]) -> int:
     )
 
 
-# Initial parameters, where a paper asks for others than torch's own.
+# Initial parameters, for papers that state others than torch's defaults.
 
 
 def kaiming(model: nn.Module) -> None:

@@ -1,8 +1,8 @@
-"""Transformers over tokens (Vaswani et al., *Attention Is All You Need*, NeurIPS 2017), small ones.
+"""Small transformers over tokens (Vaswani et al., *Attention Is All You Need*, NeurIPS 2017).
 
-Layers normalise what comes in (Xiong et al., *On Layer Normalization in the Transformer Architecture*, ICML
-2020), and each place of a text has a vector that is learnt. Attention is written as plain matrix products,
-which recorded and batched steps can take.
+Layers normalise their inputs (Xiong et al., *On Layer Normalization in the Transformer Architecture*, ICML
+2020), and position embeddings are learnt. Attention is written as plain matrix products, which recorded and
+batched steps support.
 """
 
 import math
@@ -15,11 +15,11 @@ from strategies.shared.checks import require
 from .shapes import text_length
 
 PADDING = 0  # the token that fills up a short text
-RULED_OUT = -1e9  # a score whose share is 0 beside others; where all are ruled out, the shares are equal
+RULED_OUT = -1e9  # a score with weight 0 beside others; if all are hidden, weights are equal
 
 
 class Attention(nn.Module):
-    """Multi-head attention of the places of a text to each other."""
+    """Multi-head self-attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Attention(nn.Module):
         self.outputs = nn.Linear(width, width)
 
     def forward(self, x: Tensor, is_hidden: Tensor) -> Tensor:
-        """Return [n, T, width] for ``x`` of that shape; ``is_hidden`` [..., T] are places not to look at."""
+        """Return [n, T, width] for ``x`` of that shape; ``is_hidden`` [..., T] masks positions."""
         q, k, v = self.inputs(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         scores = q @ k.mT / math.sqrt(q.shape[-1])
         shares = scores.masked_fill(is_hidden, RULED_OUT).softmax(-1)
@@ -36,7 +36,7 @@ class Attention(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """Attention, then two linear layers of each place, both beside a path that leaves all as it is."""
+    """Attention, then a two-layer perceptron per position, both with residual connections."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class TransformerLayer(nn.Module):
 
 
 class Places(nn.Embedding):
-    """A vector for each place of a text."""
+    """A learnt vector for each position of a text."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Return [T, width] for tokens [n, T]."""
@@ -60,7 +60,7 @@ class Places(nn.Embedding):
 
 
 class Encoder(nn.Module):
-    """Embeddings of tokens and places, and layers; its settings are those of :class:`Transformer`."""
+    """Token and position embeddings, and layers; its settings are those of :class:`Transformer`."""
 
     def __init__(
         self, vocabulary: int, length: int, width: int, heads: int, layers: int, dropout: float
@@ -83,7 +83,7 @@ class Encoder(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Classify texts by the mean over their tokens; padding counts for nothing.
+    """Classify texts by the mean over their tokens, without padding.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Transformer(nn.Module):
 
 
 class CausalTransformer(nn.Module):
-    """Predict the next token at each place of a text, from it and those before.
+    """Predict the next token at each position of a text, from the tokens up to there.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The partition that a data set has by nature: by writer, or by the generator of synthetic data."""
+"""The natural partition of a data set: by writer, or by the generator of synthetic data."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class ByWriter(Partitioner):
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
-        """Return the rows of writers 0 ... num_nodes - 1, or of as many sets of writers."""
+        """Return the rows of writers 0 ... num_nodes - 1, or of equally many sets of writers."""
         if owners is None:
             raise UserError(
                 "partitioner=by_writer needs a data set whose examples have writers, and this one has "

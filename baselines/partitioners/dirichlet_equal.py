@@ -1,9 +1,9 @@
 """FedExP's partition: nodes of equal size, each with its own label distribution from Dirichlet(alpha).
 
-Jhunjhunwala, Wang, Joshi (ICLR 2023), section 6; their code follows that of Acar et al. (FedDyn, ICLR
-2021): a node is drawn, then a label from the node's distribution, and again if that label has no example
-left. Here the label is drawn among those that have some left, which is the same distribution, and which
-ends. Deviation: they drop what remains of N / nodes; here sizes differ by one at most.
+Jhunjhunwala, Wang, Joshi (ICLR 2023), section 6. Their code, after Acar et al. (FedDyn, ICLR 2021), draws a
+node, then a label from the node's distribution, and again if that label has no example left. Here the label
+is drawn among those with examples left: the same distribution, but it terminates. Deviation: they drop the
+remainder of N / nodes; here sizes differ by one at most.
 """
 
 from bisect import bisect_right
@@ -50,12 +50,12 @@ class DirichletEqual(Partitioner):
 
 
 def _cumulative(priors: np.ndarray, left: np.ndarray) -> list[list[float]]:
-    """Return each node's cumulative distribution over the labels of which examples are left.
+    """Return each node's cumulative distribution over the labels with examples left.
 
-    A node whose own labels are all gone, or as good as gone, draws from what is left.
+    A node whose labels are all, or practically all, used up draws from the remaining examples.
     """
     allowed = np.where(left > 0, priors, 0.0)
-    gone = allowed.sum(1) < np.finfo(float).tiny  # a small alpha leaves priors of 1e-320, of a few bits
+    gone = allowed.sum(1) < np.finfo(float).tiny  # a small alpha gives priors of 1e-320, with few bits
     allowed[gone] = left
     steps: list[list[float]] = np.cumsum(allowed, axis=1).tolist()
     return steps

@@ -1,10 +1,10 @@
 """A few labels dominate each node, the others are noise.
 
-Tenison: *Generalization in Federated Learning*, 2022, section 4.2 and table 4.3: two of ten classes make
-90 % of a node, the other eight 10 % in equal parts. Every row is dealt exactly once; so a class is shared
-evenly by the nodes in which it dominates, after the others have had their noise. (In the printed table the
-noise is 1 % of the dominant count per class, 7 % of a node: ``share`` 0.93. There the three nodes also
-differ in size, from 3,590 to 5,536 rows, and 2,247 of label 1's 6,742 rows are a third: ``even`` false.)
+Tenison: *Generalization in Federated Learning*, 2022, section 4.2 and table 4.3: two of ten classes make up
+90 % of a node, the other eight 10 % in equal parts. Every row is dealt exactly once, so the nodes in which
+a class dominates share evenly what the others' noise leaves of it. (In the printed table the noise is 1 %
+of the dominant count per class, 7 % of a node: ``share`` 0.93. Its three nodes also differ in size, from
+3,590 to 5,536 rows, and 2,247 of label 1's 6,742 rows are a third: ``even`` false.)
 """
 
 import numpy as np
@@ -39,7 +39,7 @@ class DominantLabels(Partitioner):
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
-        """Choose each node's labels at random, then deal."""
+        """Choose each node's labels at random, then deal the rows."""
         _, labels = np.unique(labels, return_inverse=True)
         totals = np.bincount(labels)
         if self.labels_per_node > len(totals):
@@ -78,22 +78,22 @@ class DominantLabels(Partitioner):
         return fill(labels, apportion(quotas), rng)
 
     def _quotas(self, totals: np.ndarray, dominant: np.ndarray) -> np.ndarray:
-        """Return the counts [nodes, C] before rounding, given which labels dominate where.
+        """Return the counts [nodes, C] before rounding, given each node's dominant labels.
 
         With x_k node k's noise per label, m_k its dominant count and r = (1 - share) / share:
-        x_k = r m_k / (C - labels per node), and m_k sums, over its dominant labels, an equal part of what
-        the other nodes' noise leaves of the label: linear equations in x.
+        x_k = r m_k / (C - labels per node), and m_k is the sum over its dominant labels of an equal part of
+        what the other nodes' noise leaves of the label: linear equations in x.
         """
         others = max(len(totals) - self.labels_per_node, 1)
         ratio = (1 - self.share) / self.share / others
-        part = dominant / dominant.sum(0)  # node k's part of what is left of a label
+        part = dominant / dominant.sum(0)  # node k's part of a label's remaining rows
         noise = np.linalg.solve(np.eye(len(part)) + ratio * part @ ~dominant.T, ratio * part @ totals)
         left = totals - noise @ ~dominant
         return np.where(dominant, part * left, noise[:, None])
 
 
 def _deal_labels(num_labels: int, num_nodes: int, per_node: int, rng: np.random.Generator) -> np.ndarray:
-    """Return [nodes, labels] of bool: deal from shuffled decks of labels, no label twice to a node."""
+    """Return [nodes, labels] of bool: deal from shuffled decks of labels, no label twice to one node."""
     dominant = np.zeros((num_nodes, num_labels), dtype=bool)
     deck: list[int] = []
     for mine in dominant:
@@ -105,11 +105,11 @@ def _deal_labels(num_labels: int, num_nodes: int, per_node: int, rng: np.random.
 
 
 def _draw_labels(num_labels: int, num_nodes: int, per_node: int, rng: np.random.Generator) -> np.ndarray:
-    """Return [nodes, labels] of bool: each node draws for itself; all again while a label is left over.
+    """Return [nodes, labels] of bool: nodes draw independently; repeat until every label has a node.
 
     Raises
     ------
-    UserError : when that hardly ever happens
+    UserError : when no draw succeeds
     """
     for _ in range(MOST_DRAWS):
         order = rng.permuted(np.tile(np.arange(num_labels), (num_nodes, 1)), axis=1)

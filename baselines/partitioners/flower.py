@@ -1,7 +1,7 @@
-"""The partitions that flwr-datasets has, from the labels alone.
+"""The partitions of flwr-datasets, computed with NumPy.
 
-NumPy deals the same rows. flwr-datasets' own classes take 0.7 s of processor time to import, milliseconds
-for each node, and a second for a column of labels.
+They are the same as those of flwr-datasets' own classes, which take 0.7 s of processor time to import,
+milliseconds per node, and a second for a column of labels.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from strategies.shared.seeding import Purpose, generator
 
 from .partitioner import Partitioner
 
-ATTEMPTS = 11  # as many draws as flwr-datasets makes
+ATTEMPTS = 11  # as in flwr-datasets
 
 
 class Iid(Partitioner):
@@ -65,7 +65,7 @@ class Dirichlet(Partitioner):
 
 
 def _draw(labels: np.ndarray, alpha: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
-    """Cut the rows of each label in proportions of their own; return each node's rows."""
+    """Cut the rows of each label in separately drawn proportions; return each node's rows."""
     shares = []
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)

@@ -1,12 +1,12 @@
 """Groups of nodes, each with its own labels, mixed with a balanced part.
 
 Liu: *Federated Learning Model Complexity vs Robustness to non-IID data and Selective Federated Learning*,
-2019, section 3.2.1 and table 3.1: N % of the data are dealt at random to three groups of equal share, the
-rest goes where its label belongs; a group's data are dealt equally to its nodes.
+2019, section 3.2.1 and table 3.1: N % of the data are dealt at random to three groups in equal shares, the
+rest to the group of its label; a group's data are dealt equally to its nodes.
 
-Table 3.1 can also be read partition by partition: each holds N % random data and (100 - N) % of its own
-labels, and all are of one size, "13333 images" (chapter 4): ``group_share``, 0.26667 of the 50,000 that are left
-once 10,000 are set aside, and nearly all that there is of labels 4 to 6.
+Table 3.1 can also be read per partition: each holds N % random data and (100 - N) % of its own labels, and
+all have one size, "13333 images" (chapter 4). That is ``group_share`` 0.26667 of the 50,000 left after
+10,000 are set aside, and nearly all of labels 4 to 6.
 """
 
 import numpy as np
@@ -45,7 +45,7 @@ class LabelGroups(Partitioner):
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
-        """Draw the balanced part, add each group's own, deal."""
+        """Draw the balanced part, add each group's own labels, deal to the nodes."""
         missing = sorted(set(np.unique(labels).tolist()) - {label for g in self.groups for label in g})
         if missing:
             raise UserError(f"partitioner.groups leaves out the data set's labels {missing}: add them")
@@ -81,7 +81,7 @@ class LabelGroups(Partitioner):
         ]
 
     def _deal(self, labels: np.ndarray, shuffled: np.ndarray) -> list[np.ndarray]:
-        """Return the same number of rows for each group: random ones, and of what is left its own labels'."""
+        """Return equally many rows for each group: random ones, then remaining ones of its own labels."""
         assert self.group_share is not None
         size = round(self.group_share * len(labels))
         mixed = round(self.balanced * size)

@@ -9,9 +9,9 @@ from baselines.errors import UserError
 
 
 class Partitioner(ABC):
-    """Distributes the rows of a training set over nodes.
+    """Distribute the rows of a training set over nodes.
 
-    ``needs_labels`` is False where it goes by something else: data without a label for each row will do.
+    ``needs_labels`` is False if it ignores labels, and so takes data without them.
     """
 
     needs_labels = True
@@ -25,35 +25,35 @@ class Partitioner(ABC):
         Parameters
         ----------
         labels : [N], the class of each row
-        owners : [N], the partition that each row belongs to by nature; None without one
+        owners : [N], each row's natural partition; None without one
         num_nodes : how many nodes share the rows
         seed : decides every random choice
 
         Raises
         ------
-        UserError : when the rows cannot be distributed so
+        UserError : when the rows cannot be distributed in this way
         """
 
     def test_rows(self, labels: np.ndarray) -> np.ndarray:
-        """Return the rows of the data set's own test set that models are evaluated on: by default all.
+        """Return the rows of the data set's test set on which models are evaluated: by default all.
 
         ``labels`` are the test set's.
         """
         return np.arange(len(labels))
 
     def own_test_rows(self, labels: np.ndarray, partition_id: int) -> np.ndarray:
-        """Return those that a node's own model is evaluated on: by default the same."""
+        """Return the rows on which a node's own model is evaluated: by default :meth:`test_rows`."""
         return self.test_rows(labels)
 
 
 def checked(parts: object, num_nodes: int, num_rows: int, name: str) -> list[np.ndarray]:
-    """Return what the partitioner called ``name`` gave, where it is as it must be.
+    """Return the result of the partitioner ``name``, if it is valid.
 
-    Nodes may share rows, and leave some to nobody; no node has one twice.
+    Nodes may share rows, and some rows may be left out; no node has a row twice.
 
     Raises
     ------
-    UserError : in one line that names the first node whose rows are not
+    UserError : in one line that names the first node with invalid rows
     """
     parts_as_arrays = [np.asarray(part) for part in parts] if isinstance(parts, Iterable) else []
     blame = f"partitioner {name} gave"
@@ -68,7 +68,7 @@ def checked(parts: object, num_nodes: int, num_rows: int, name: str) -> list[np.
 
 
 def _fault(rows: np.ndarray, num_rows: int) -> str | None:
-    """Say what is wrong with a node's rows; None where they can be used."""
+    """Say what is wrong with a node's rows; None if nothing is."""
     if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
         shape = list(rows.shape)
         return f"rows of shape {shape} and dtype {rows.dtype}: expected a list of whole numbers"
@@ -77,7 +77,7 @@ def _fault(rows: np.ndarray, num_rows: int) -> str | None:
     low, high = int(rows.min()), int(rows.max())
     if low < 0 or high >= num_rows:
         return f"row {low if low < 0 else high}: expected 0 to {num_rows - 1}"
-    ascending = bool((rows[1:] > rows[:-1]).all())  # as nearly all give them: there is nothing to sort
+    ascending = bool((rows[1:] > rows[:-1]).all())  # the usual case, without sorting
     if not ascending and len(np.unique(rows)) < len(rows):
         return "a row twice: expected each once at most"
     return None
@@ -88,9 +88,9 @@ def split_node(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split one node's ``rows`` into train and test with the same label distribution.
 
-    Every label gives its share to the test part, to within one example (systematic sampling along the
-    rows ordered by label, at random within a label). One example at least is left to train on.
-    ``labels`` are those of the whole training set.
+    Every label's share goes to the test part, to within one example (systematic sampling along the rows
+    sorted by label, shuffled within a label). At least one example is left for training. ``labels`` are
+    those of the whole training set.
     """
     shuffled = rng.permutation(rows)
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -136,9 +136,9 @@ def apportion(quotas: np.ndarray) -> np.ndarray:
 
 
 def fit(pattern: np.ndarray, sizes: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Scale rows and columns of ``pattern`` until they add up to ``sizes`` and ``totals``; round.
+    """Scale rows and columns of ``pattern`` until they sum to ``sizes`` and ``totals``; round.
 
-    Of all tables with these margins the fitted one is nearest to the pattern in relative entropy
+    Of all tables with these margins, the fitted one is nearest to the pattern in relative entropy
     (iterative proportional fitting); zeros stay zero.
 
     Parameters
@@ -164,7 +164,7 @@ def fit(pattern: np.ndarray, sizes: np.ndarray, totals: np.ndarray) -> np.ndarra
 
 def _rounded(table: np.ndarray, sizes: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Round every entry up or down so that both margins are met: a flow through the entries rounded up."""
-    from scipy.sparse import csr_array  # takes a fifth of a second to import, and few need it
+    from scipy.sparse import csr_array  # takes a fifth of a second to import
     from scipy.sparse.csgraph import maximum_flow
 
     nodes, labels = table.shape

@@ -1,7 +1,7 @@
 """The pathological partition: each node holds a few shards of the rows sorted by label.
 
 McMahan et al. (2017), section 3: 200 shards of 300 digits, two for each of 100 nodes. flwr-datasets'
-ShardPartitioner leaves out the rows that fill no whole shard, hence ours.
+ShardPartitioner drops rows that do not fill a shard, so it is not used.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ class Pathological(Partitioner):
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
-        """Sort by label (at random within a label), cut, deal."""
+        """Sort by label (shuffled within a label), cut into shards, deal."""
         shards = num_nodes * self.shards_per_node
         if shards > len(labels):
             raise UserError(

@@ -1,4 +1,4 @@
-"""Nodes of very different size; labels play no part.
+"""Nodes of very different sizes, regardless of labels.
 
 Li, Diao, Chen, He: *Federated Learning on Non-IID Data Silos*, 2021, section 4.3; Tenison 2022, section
 4.4: the shares are drawn from Dirichlet(0.5).

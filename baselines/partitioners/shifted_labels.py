@@ -2,7 +2,7 @@
 
 Gengler, Beaussart, Yuan: *Personalized Federated Image classification using Weight Erosion*, section
 IV.D and figure 1. Node 0 has the printed distribution p; node k has it shifted k digits to the left:
-p_k[d] = p[(d + k) mod 10]. (The example in their text shifts the other way, their words and code this.)
+p_k[d] = p[(d + k) mod 10]. (The example in their text shifts the other way; their words and code agree.)
 """
 
 from math import ceil
@@ -25,14 +25,14 @@ DISTRIBUTIONS = {
     "F": (0, 0, 0.1, 0.1, 0.2, 0.2, 0.2, 0.1, 0.1, 0),
     "G": (0.91, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01),
 }
-CHUNKS = 100  # of a digit, as the authors use
+CHUNKS = 100  # per digit, as in the authors' code
 
 
 class ShiftedLabels(Partitioner):
     """Nodes of equal size, each with its own mode.
 
-    Every row is dealt exactly once. As digits are not equally frequent, that and equal sizes leave the
-    distributions only nearly as printed; they are as close as can be.
+    Unless ``chunked``, every row is dealt exactly once. As digits are not equally frequent, the
+    distributions are then only as close to the printed ones as equal sizes allow.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class ShiftedLabels(Partitioner):
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
-        """Deal the digits; the authors' variant draws nothing at random."""
+        """Deal the digits; the authors' variant is not random."""
         digits = len(self.fractions)
         if num_nodes % digits:
             raise UserError(
@@ -105,9 +105,9 @@ class ShiftedLabels(Partitioner):
 
 
 def _chunks(labels: np.ndarray, wanted: np.ndarray) -> list[np.ndarray]:
-    """Deal ``wanted`` chunks [nodes, digits], a float each, in the data's order.
+    """Deal ``wanted`` chunks [nodes, digits], floats, in the data's order.
 
-    Rounding decides at whole numbers, so that the additions are those of the authors' code.
+    The additions are those of the authors' code, since at whole numbers their rounding decides.
     """
     parts: list[list[np.ndarray]] = [[] for _ in wanted]
     for digit, column in enumerate(wanted.T):

@@ -1,4 +1,4 @@
-"""The tables, figures and pages of the runs that baselines.compare is given."""
+"""The tables, figures and pages of the runs given to baselines.compare."""
 
 import argparse
 import os
@@ -50,15 +50,15 @@ SIGNIFICANT = 0.05  # below this p, after Holm's correction, a difference is mar
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs of a table, under the names that it has for them.
+    """The runs of a table, under the table's names.
 
     Parameters
     ----------
     frame : their measurements
-    panels : its parts that stand side by side, by title; one without a title where nothing does
-    every : the same parts with the settings that --best leaves out
-    whole : all runs that there are, each setting under its full name
-    renames : what their names come from, as ``OLD=NEW``
+    panels : its parts side by side, by title; without panels, one part with an empty title
+    every : the same parts, including the settings that --best leaves out
+    whole : all runs, each setting under its full name
+    renames : how the names were changed, as ``OLD=NEW``
     """
 
     frame: pd.DataFrame
@@ -69,7 +69,7 @@ class Selection:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print the tables, draw the figure, and write what the command line asks for."""
+    """Print the tables, draw the figure, and write the requested files."""
     _check(options)
     frame, left_out = tidy(options.folders)
     chosen = _select(frame, options)
@@ -101,7 +101,7 @@ def compare(options: argparse.Namespace) -> None:
     if drawn is not None:
         console.print(f"figure: {target}", soft_wrap=True)
     if options.html:
-        from .html import write_page  # what it imports takes a second
+        from .html import write_page  # its imports take a second
 
         runs = chosen.whole[chosen.whole.run.isin(chosen.frame.run)]
         write_page(
@@ -111,7 +111,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse what no run need be read for."""
+    """Refuse mistakes that show without reading a run."""
     if options.figure:
         curves.check_name(options.figure)
     if options.ylim and not options.ylim[0] < options.ylim[1]:
@@ -124,7 +124,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _select(frame: pd.DataFrame, options: argparse.Namespace) -> Selection:
-    """Return the settings that the command line asks for, named and ordered as it says."""
+    """Return the requested settings, named and ordered as the command line says."""
     metrics = tuple(options.metric)
     for name in options.lower:
         if name.rpartition("/")[2] not in set(frame.metric):
@@ -143,7 +143,7 @@ def _select(frame: pd.DataFrame, options: argparse.Namespace) -> Selection:
 
 
 def _columns(chosen: Selection, options: argparse.Namespace) -> list[Column]:
-    """Return the table's columns; of panels the last value in each, by its title."""
+    """Return the table's columns; with panels, the last value in each, by its title."""
     metrics = tuple(options.metric)
     if len(chosen.panels) == 1:
         return summary_columns(chosen.frame, metrics, options.rounds_to, options.lower)
@@ -166,10 +166,10 @@ def best(
     lower: Sequence[str] = (),
     panel_of: "pd.Series[str] | None" = None,
 ) -> pd.DataFrame:
-    """Return the rows of the settings that are best at the first metric in the end, the best one first.
+    """Return the rows of the settings with the best last value of the first metric, the best first.
 
-    Of panels (``panel_of`` each run) the average rank decides, among the settings that are in all of them.
-    A setting with a diverged run is left out.
+    With panels (``panel_of`` each run), the average rank decides, among settings that are in all of them.
+    Settings with a diverged run are left out.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def best(
         parts = [part for _, part in frame.groupby(frame.run.map(panel_of), sort=False)]
         measured = [part for part in parts if results.has(part, metric.metric, metric.split)]
         values = average_rank(measured, metric, is_lower).dropna()
-        is_lower = True  # of ranks
+        is_lower = True  # for ranks
     if values.empty:
         raise UserError("--best with --panels: no setting has runs in every panel")
     values = values.reindex([label for label in frame.setting.unique() if label in values.index])
@@ -199,11 +199,11 @@ def best(
 
 
 def read_names(file: Path | None) -> list[str]:
-    """Return a file's names as ``OLD=NEW``; none without a file.
+    """Return the names in a file as ``OLD=NEW``; empty without a file.
 
     Raises
     ------
-    UserError : when it cannot be read, or has something else
+    UserError : when it cannot be read, or holds anything else
     """
     if file is None:
         return []
@@ -220,13 +220,13 @@ def read_names(file: Path | None) -> list[str]:
 
 
 def renamed(frame: pd.DataFrame, wishes: list[str], strict: bool = True) -> pd.DataFrame:
-    """Return the frame with settings called as ``OLD=NEW`` says: a label, a part of it, or a key.
+    """Return the frame with settings renamed by ``OLD=NEW``: a label, a part of it, or a key.
 
-    Without NEW the part is left out, or of a key its name. ``strict`` refuses a wish that nothing answers to.
+    Without NEW, the part is left out, or the key's name. ``strict`` refuses a wish that matches nothing.
 
     Raises
     ------
-    UserError : for a name that no setting has, or one that two would have
+    UserError : for a name that no setting has, or that two would share
     """
     labels = {label: label for label in frame.setting.unique()}
     for wish in wishes:
@@ -251,7 +251,7 @@ def split_name(wish: str) -> tuple[str, str]:
 
 
 def names_of(wish: str, renames: Sequence[str]) -> set[str]:
-    """Return what a setting may be called in a table that is asked for by this name: ``fedavg`` is FedAvg."""
+    """Return the names that a setting requested by this name may have in a table: ``fedavg`` is FedAvg."""
     new = wish
     for rename in renames:
         new = _called(new, *split_name(rename))
@@ -259,7 +259,7 @@ def names_of(wish: str, renames: Sequence[str]) -> set[str]:
 
 
 def ordered(frame: pd.DataFrame, wishes: Sequence[str], renames: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the frame with the settings of these names, or with such a part in their name, first.
+    """Return the frame with the settings first that have these names, or such a part in their name.
 
     Raises
     ------
@@ -278,13 +278,13 @@ def ordered(frame: pd.DataFrame, wishes: Sequence[str], renames: Sequence[str] =
     return frame.sort_values("setting", key=lambda column: column.map(rank), kind="stable")
 
 
-# Panels: the values of one setting side by side, and all others by what is left of their names.
+# Panels: the values of one setting side by side; names leave it out.
 
 
 def without_panel(frame: pd.DataFrame, key: str) -> tuple[pd.DataFrame, "pd.Series[str]"]:
-    """Return the frame with settings named without ``key``, and its value by run.
+    """Return the frame with ``key`` left out of the settings' names, and its value by run.
 
-    What a setting differs in only because its panel does, as a model that fits the data, is left out, too.
+    Differences that come with the panel, such as a model that fits the data, are left out as well.
 
     Raises
     ------
@@ -313,13 +313,13 @@ def without_panel(frame: pd.DataFrame, key: str) -> tuple[pd.DataFrame, "pd.Seri
 
 
 def split_by(frame: pd.DataFrame, values: "pd.Series[str]", key: str) -> dict[str, pd.DataFrame]:
-    """Return the part of each value, by its display name."""
+    """Return the part with each value, by its display name."""
     own = frame.run.map(values)
     return {value_name(value, key): frame[own == value] for value in own.unique()}
 
 
 def _with_rank(table: pd.DataFrame, chosen: Selection, options: argparse.Namespace) -> pd.DataFrame:
-    """Return the table with each setting's average rank over the panels, where it is in all of them."""
+    """Return the table with the average rank over the panels of each setting that is in all of them."""
     if len(chosen.panels) == 1:
         return table
     metric = choose(chosen.frame, tuple(options.metric))[0]
@@ -339,13 +339,13 @@ def average_rank(parts: Sequence[pd.DataFrame], metric: Shown, lower: bool) -> "
     for part in parts:
         means = mean_of_all(results.last(part, metric.metric, metric.split), "setting")
         lost = part.setting[part.run.isin(diverged(part))].unique()
-        means = means.where(~means.index.isin(lost)).round(12)  # of the same shares in another order
+        means = means.where(~means.index.isin(lost)).round(12)  # equal up to the order of summation
         columns.append(means.rank(ascending=lower, na_option="bottom"))
     return pd.concat(columns, axis=1).mean(axis=1, skipna=False)
 
 
 def with_display_names(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with settings called as ``conf/names.yaml`` says."""
+    """Return the frame with settings named by ``conf/names.yaml``."""
     names = setting_names(list(frame.setting.unique()))
     return frame.assign(setting=frame.setting.map(names))
 
@@ -362,12 +362,12 @@ def _called(label: str, old: str, new: str) -> str:
     return ", ".join(part for part in parts if part)
 
 
-# Differences from a baseline, and what is written of all.
+# Differences from a baseline, and the files written.
 
 
 @dataclass(frozen=True)
 class Paired:
-    """The differences from a baseline: as a table, with a title, as numbers, and what is in no pair."""
+    """The differences from a baseline: table, title, numbers, and a line for each unpaired setting."""
 
     table: pd.DataFrame
     title: str
@@ -376,7 +376,7 @@ class Paired:
 
 
 def _pair(chosen: Selection, options: argparse.Namespace) -> Paired:
-    """Return the paired differences from a baseline, in each panel: one setting, or those with an option."""
+    """Return the paired differences in each panel from a baseline: one setting, or those with an option."""
     wish, metrics = options.paired, tuple(options.metric)
     if not (measured := choose(chosen.frame, metrics)):
         raise UserError(f"--paired {wish}: no run has a test metric to be compared by")
@@ -406,25 +406,25 @@ def _pair(chosen: Selection, options: argparse.Namespace) -> Paired:
 def _pair_in(
     part: pd.DataFrame, wish: str, renames: Sequence[str], panel: Shown
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the differences within a panel, and a line for each setting that is in none."""
+    """Return the differences within a panel, and a line for each unpaired setting."""
     setting, _, baseline = wish.rpartition("=")
     if labels := names_of(wish, renames) & set(part.setting):
         setting, baseline = "setting", min(labels, key=lambda label: (label != wish, label))
     with warnings.catch_warnings(record=True, action="always") as caught:
         compared = results.paired(part, setting or "strategy", baseline, panel.metric, panel.split)
-    # not what a library says
+    # not libraries' warnings
     return compared, [str(one.message) for one in caught if one.category is UserWarning]
 
 
 def _mark(columns: list[Column], chosen: Selection, paired: Paired) -> tuple[list[Column], str]:
-    """Return the columns with those marked that differ from their baseline, and what the mark means."""
+    """Return the columns, marking settings that differ from their baseline, and the mark's meaning."""
     differs = paired.numbers[paired.numbers.p_holm < SIGNIFICANT]
     if differs.empty:
         return columns, ""
     marked = list(columns)
     for title in chosen.panels:
         heads = [column.heading.split(", last ")[0] for column in marked]
-        place = heads.index(title) if title in heads else 0  # the first column is of the metric in question
+        place = heads.index(title) if title in heads else 0  # the first column has the compared metric
         marked[place] = replace(marked[place], marked=frozenset(differs.setting[differs.panel == title]))
     tests = int(paired.numbers.p.notna().sum())
     correction = f" after Holm's correction for {tests} comparisons" if tests > 1 else ""
@@ -434,7 +434,7 @@ def _mark(columns: list[Column], chosen: Selection, paired: Paired) -> tuple[lis
 
 @dataclass(frozen=True)
 class Written:
-    """What is written beside the figure besides the tables: what they show, and what marks and bands are."""
+    """What is written besides the tables: their runs and columns, and the notes on marks and bands."""
 
     chosen: Selection
     columns: list[Column]
@@ -445,7 +445,7 @@ class Written:
 def _write(
     tables: dict[str, pd.DataFrame], target: Path, options: argparse.Namespace, written: Written
 ) -> None:
-    """Write the tables beside the figure, and what a caption says of its bands."""
+    """Write the tables beside the figure, and a caption for its bands."""
     texts = {
         name: markdown_table(list(map(str, table)), table.to_numpy().tolist())
         for name, table in tables.items()
@@ -472,7 +472,7 @@ def _write(
 def _captions(
     tables: dict[str, pd.DataFrame], options: argparse.Namespace, written: Written
 ) -> dict[str, str]:
-    """Return the caption of each table: which metrics, of which data, over how many seeds, what marks are."""
+    """Return each table's caption: metrics, data, number of seeds, and the meaning of marks."""
     frame, panels = written.chosen.frame, written.chosen.panels
     metrics_shown = choose(frame, tuple(options.metric))
     if len(panels) > 1 and not options.metric:

@@ -22,7 +22,7 @@ from .names import line_styles
 from .runs import Shown, choose, mean_of_all
 from .statistics import interval
 
-# How figures look: sizes of a paper, lines that survive grey and lie on each other, ticks to read.
+# How figures look: sizes for a paper, lines that stay distinct in grey or when they overlap, readable ticks.
 
 
 SCREEN: dict[Any, Any] = {
@@ -42,20 +42,20 @@ PAPER: dict[Any, Any] = {
     "grid.linewidth": 0.4,
     "lines.linewidth": 1.1,
     "lines.markersize": 3.2,
-    "pdf.fonttype": 42,  # fonts that a publisher can embed
+    "pdf.fonttype": 42,  # embeddable fonts
 }
 MARKS_ON_A_CURVE = 7
-ALIKE = 0.005  # of the panel's height: curves so close hide each other
+ALIKE = 0.005  # of the range of values: closer curves hide each other
 
 
 def mark_positions(place: int, count: int, points: int) -> tuple[int, int]:
-    """Return (first, every) of a curve's marks, beside those of the other curves."""
+    """Return (first, every) of a curve's marks, offset from those of other curves."""
     every = max(1, points // MARKS_ON_A_CURVE)
     return place * max(1, every // count) % every, every
 
 
 def line_widths(curves: Sequence[tuple[np.ndarray, np.ndarray]], thin: float) -> list[float]:
-    """Return the width of each line (x, y): one that others lie on is drawn wider, and shows."""
+    """Return the width of each line (x, y): one hidden by later ones is drawn wider, so that it shows."""
     values = np.concatenate([y[np.isfinite(y)] for _, y in curves])
     near = ALIKE * float(np.ptp(values)) if len(values) else 0.0
     return [
@@ -71,18 +71,18 @@ def _alike(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarr
 
 
 def is_logarithmic(low: float, high: float) -> bool:
-    """Say whether an axis from ``low`` to ``high`` is: positive values that differ much."""
+    """Say whether an axis should be logarithmic: all values positive, the highest over 4 times the lowest."""
     return low > 0 and high > 4 * low and math.isfinite(low + high)
 
 
 def log_ticks(low: float, high: float) -> LogLocator:
-    """Return where a logarithmic axis has numbers: some in each decade where there are few decades."""
+    """Return the ticks of a logarithmic axis: several per decade if there are few decades."""
     decades = math.log10(high / low)
     return LogLocator(subs=(1.0,) if decades > 3 else (1.0, 3.0) if decades > 1.5 else (1.0, 2.0, 5.0))
 
 
 def scale_y(axis: Axes, low: float, high: float) -> None:
-    """Make the axis logarithmic where that is better, with numbers to read."""
+    """Make the axis logarithmic, with readable ticks, if :func:`is_logarithmic`."""
     if not is_logarithmic(low, high):
         return
     axis.set_yscale("log")
@@ -94,7 +94,7 @@ def scale_y(axis: Axes, low: float, high: float) -> None:
 
 
 def finish_axes(axis: Axes, x: str, title: str) -> None:
-    """Label the axes and take away what says nothing."""
+    """Label the axes and remove needless lines."""
     axis.set_xlabel(x)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=x == "round"))
     axis.set_ylabel(title)
@@ -105,7 +105,7 @@ def finish_axes(axis: Axes, x: str, title: str) -> None:
 mpl.use("Agg")
 
 
-PANEL_WIDTH, CHARACTERS = 4.6, 103.5  # inches; of the legend's text in an inch at a size of one point
+PANEL_WIDTH, CHARACTERS = 4.6, 103.5  # inches; characters per inch of the legend at one point
 KINDS = (".png", ".pdf", ".svg")
 BAND_WORDS = {
     "std": "; bands: one standard deviation to each side",
@@ -117,13 +117,12 @@ BAND_WORDS = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a figure shows.
+    """What to draw in a figure.
 
     Parameters
     ----------
     metrics : ``metric`` or ``split/metric``, a panel each; none: whatever was measured
-    x : what the curves go by: the round, or the seconds, of the machine or of the clock, or bytes that it took
-        to get there
+    x : the horizontal axis: the round, or the real or virtual seconds, or the bytes, spent until then
     width : of a paper, ``column`` or ``page``; None: for a screen
     band : one standard deviation (``std``), the mean's 95 % interval (``ci``), all seeds (``minmax``), none
     limits : of the first metric's axis, in its unit
@@ -137,7 +136,7 @@ class Drawing:
 
 
 def check_name(target: Path) -> None:
-    """Raise ``UserError`` unless ``--figure`` names a figure of a kind that can be drawn."""
+    """Raise ``UserError`` unless ``--figure`` has a supported file type."""
     if target.suffix not in KINDS:
         raise UserError(f"--figure {target}: expected a name that ends in .png, .pdf or .svg")
 
@@ -154,11 +153,11 @@ def draw(
     drawing: Drawing | None = None,
     panels: Mapping[str, pd.DataFrame] | None = None,
 ) -> str | None:
-    """Draw a line per setting, the mean over seeds, with a band of one standard deviation.
+    """Draw a line per setting, the mean over seeds, with the band that ``drawing`` names.
 
-    ``frame`` is that of :func:`baselines.results.load`, ``panels`` are its parts that stand side by side, by
-    title. A step size that is the same in all rounds has no panel; with nothing to draw, no figure is
-    written. Returns the line that says what the bands are; a figure for a paper leaves it to the caption.
+    ``frame`` is that of :func:`baselines.results.load`, ``panels`` are its parts side by side, by title. A
+    constant step size has no panel; with nothing to draw, no figure is written. Return the line that
+    explains the bands, None without a figure; a figure for a paper leaves it to the caption.
     """
     drawing, parts = drawing or Drawing(), panels or {"": frame}
     metrics = choose(frame, drawing.metrics, step_size=not drawing.metrics)
@@ -183,7 +182,7 @@ def draw(
 
 
 def says(frame: pd.DataFrame, band: str = "std") -> str:
-    """Return the caption: over how many seeds the means are, and what the bands are."""
+    """Return the caption: the number of seeds, and the meaning of the bands."""
     seeds = frame.groupby("setting").seed.nunique()
     if seeds.max() == 1:
         return ""
@@ -194,7 +193,7 @@ def says(frame: pd.DataFrame, band: str = "std") -> str:
     return f"Mean over {counted}{BAND_WORDS[band]}.{ends}"
 
 
-COUNTED_BY = {  # by what a run that lacks an axis has it
+COUNTED_BY = {  # what gives a run an axis that it lacks
     "bytes": "count_bytes=true",
     "seconds": "this version",
     "virtual_seconds": "a clock, e.g. clock=lognormal",
@@ -202,11 +201,11 @@ COUNTED_BY = {  # by what a run that lacks an axis has it
 
 
 def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
-    """Return rows by round with a column ``x``: the round, or what had been spent up to it.
+    """Return rows by round with a column ``x``: the round, or what was spent until then.
 
     Raises
     ------
-    UserError : when a run has not counted its bytes, or its virtual seconds
+    UserError : when a run has not recorded its bytes, or its seconds
     """
     if x == "round":
         return rows.assign(x=rows["round"].astype(float))
@@ -225,10 +224,10 @@ def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
 def statistics(frame: pd.DataFrame, panel: Shown, x: str, band: str = "std") -> pd.DataFrame:
     """Return a metric's mean, std and band over seeds, and the mean x, by setting and round.
 
-    All are NaN where a seed has diverged. The band goes from ``low`` to ``high``. Only rounds that all seeds
-    have: a mean over those that are left would jump where one has ended.
+    All are NaN if a seed has diverged. The band goes from ``low`` to ``high``. Only rounds that all seeds
+    have count: otherwise the mean would jump where one has ended.
     """
-    if not results.has(frame, panel.metric, panel.split):  # of one panel among several
+    if not results.has(frame, panel.metric, panel.split):  # in this one of several panels
         index = pd.MultiIndex.from_tuples([], names=["setting", "round"])
         return pd.DataFrame(columns=["std", "x", "mean", "low", "high"], index=index, dtype=float)
     rows = with_x(frame, results.by_round(frame, panel.metric, panel.split), x)
@@ -246,7 +245,7 @@ def statistics(frame: pd.DataFrame, panel: Shown, x: str, band: str = "std") -> 
 
 
 def unit_of(x: str, most: float) -> tuple[str, float]:
-    """Return the label of the axis and what x is divided by."""
+    """Return the label of the axis, and the divisor of x."""
     if x != "bytes":
         labels = {"seconds": "training time (s)", "virtual_seconds": "virtual time (s)"}
         return labels.get(x, "round"), 1.0
@@ -256,9 +255,9 @@ def unit_of(x: str, most: float) -> tuple[str, float]:
 
 
 def _figure(count: int, labels: list[str], paper: float | None, parts: int) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure with room for its legend; in a column the panels stand below each other.
+    """Return an empty figure with room for its legend; in a column, the panels are below each other.
 
-    Of several parts each metric has a row, in which they stand side by side, at most four.
+    With several parts, each metric has them side by side in a row, at most four.
     """
     columns = 1 if paper and paper < 4 else min(count, 3) if paper else count
     if parts > 1:
@@ -298,7 +297,7 @@ def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], panel: Shown, dra
 
 
 def _legend(figure: Figure, axis: Axes, labels: list[str], caption: str, above: bool) -> None:
-    """Draw the legend in columns, below with what the bands are; above, where a caption says that."""
+    """Draw the legend in columns: below with a note on the bands, or above if a caption explains them."""
     caption = "" if above else caption
     if any(labels):
         handles, names = axis.get_legend_handles_labels()
@@ -315,7 +314,7 @@ def _legend(figure: Figure, axis: Axes, labels: list[str], caption: str, above: 
 
 
 def _entry(labels: list[str]) -> float:
-    """Return how wide an entry of the legend is, in inches."""
+    """Return the width of the legend's widest entry, in inches."""
     points = mpl.rcParams["legend.fontsize"]
     size = float(points) if isinstance(points, int | float) else 9.0
     return 0.075 * size + max(map(len, labels)) * size / CHARACTERS

@@ -25,7 +25,7 @@ from .names import dash_name, line_styles
 from .runs import Shown, choose, examined
 from .tables import table_title, write_text
 
-# Plots to hover and toggle: curves with their bands, and who holds what.
+# Interactive plots: curves with their bands, and each node's labels.
 
 
 DASHES = {
@@ -46,9 +46,9 @@ PIXELS = {
 }
 LIBRARY = "plotly.min.js"
 WIDTH = 2.0  # of a line, in pixels
-MANY_LABELS = 20  # of more labels, counts are a picture with a pixel for each
-LONG = 40  # characters of a name that a narrow window has room for
-HOVERS = {  # what follows a mean; customdata are the band's ends and the deviation
+MANY_LABELS = 20  # with more labels, counts are drawn as a heat map
+LONG = 40  # characters of a name that fit into a narrow window
+HOVERS = {  # text after a mean; customdata are the band's ends and the deviation
     "std": " ± %{customdata[2]SHORT} (one standard deviation)",
     "ci": " (95 % interval %{customdata[0]LONG} to %{customdata[1]LONG})",
     "minmax": " (seeds from %{customdata[0]LONG} to %{customdata[1]LONG})",
@@ -65,7 +65,7 @@ def plot_curves(
     ``frame`` is that of :func:`baselines.results.load`; ``panels`` are its parts by title.
     """
     every = list(map(str, frame.setting.unique()))
-    styles = dict(zip(every, line_styles(every), strict=True))  # in all plots the same
+    styles = dict(zip(every, line_styles(every), strict=True))  # the same in all plots
     return {
         (metric.title, title): _panel(part, metric, drawing, styles)
         for metric in choose(frame, drawing.metrics, step_size=not drawing.metrics)
@@ -91,11 +91,11 @@ def _panel(
     figure.update_layout(
         xaxis_title=unit,
         hovermode="x unified",
-        showlegend=False,  # the page has one for all plots
+        showlegend=False,  # the page has one legend for all plots
         template="plotly_white",
         margin=AROUND,
     )
-    with suppress(ValueError):  # Plotly 6.2 and older know no such title
+    with suppress(ValueError):  # Plotly 6.2 and older lack this title
         value = "round %{x}" if x == "round" else f"{unit}: %{{x:.3~g}}"
         figure.update_xaxes(unifiedhovertitle_text=value)
     if panel.percent:
@@ -110,7 +110,7 @@ def _panel(
 
 
 def _hover(band: str, percent: bool) -> str:
-    """Return Plotly's template of a point: its mean, and what the band around it goes to."""
+    """Return Plotly's template of a point: its mean, and the ends of its band."""
     long, short = (":.1%", ":.1%") if percent else (":.4g", ":.2g")
     return f"%{{y{long}}}" + HOVERS[band].replace("LONG", long).replace("SHORT", short)
 
@@ -118,7 +118,7 @@ def _hover(band: str, percent: bool) -> str:
 def _line(
     label: str, rows: pd.DataFrame, x: "pd.Series[float]", style: dict[str, Any], width: float
 ) -> list[go.Scatter]:
-    """Return a setting's mean, and its band where there are several seeds."""
+    """Return a setting's mean, and its band unless that has no width."""
     colour, dash = style["color"], DASHES[dash_name(style)]
     mean = go.Scatter(
         x=x,
@@ -149,7 +149,7 @@ def _line(
 
 
 def _folded_plot(label: str) -> str:
-    """Return a name in lines that are no longer than a telephone is wide."""
+    """Return a name folded into lines that fit a telephone."""
     lines = [""]
     for part in label.split(", "):
         if lines[-1] and len(lines[-1]) + len(part) > LONG:
@@ -161,7 +161,7 @@ def _folded_plot(label: str) -> str:
 
 
 def plot_partition(counts: np.ndarray) -> go.Figure:
-    """Return how many examples [nodes, labels] each node holds: bars, or a picture of many labels."""
+    """Plot how many examples [nodes, labels] each node holds: bars, or a heat map for many labels."""
     nodes, labels = counts.shape
     if labels > MANY_LABELS:
         hover = "node %{x}, label %{y}: %{z}<extra></extra>"
@@ -178,18 +178,18 @@ def plot_partition(counts: np.ndarray) -> go.Figure:
     return figure
 
 
-# What a page says besides its plots: tables, settings, how the runs went, with what they were made.
+# The page's other sections: tables, settings, the runs' status, versions and machines.
 
 
 def sortable_table(rows: pd.DataFrame) -> str:
-    """Return a table of texts that a click on a heading sorts."""
+    """Return a table of texts that can be sorted by clicking on a heading."""
     return (
         f'<div class="wide">{rows.to_html(index=False, border=0, classes="sortable", na_rep="-")}</div>\n'
     )
 
 
 def settings_section(frame: pd.DataFrame) -> str:
-    """Return in what the settings differ, and what all runs of the command line share."""
+    """Return the settings' differences, and what all runs share."""
     rows = frame[["setting", *results.settings(frame)]].drop_duplicates("setting")
     same = [key for key in results.settings(frame) if len(set(rows[key].astype(str))) == 1]
     shared = ", ".join(f"{key}={rows[key].iloc[0]}" for key in same)
@@ -203,7 +203,7 @@ def settings_section(frame: pd.DataFrame) -> str:
 
 
 def runs_section(frame: pd.DataFrame, folders: list[Path]) -> str:
-    """Return how each run went, and which could not be read."""
+    """Return each run's status, and the runs left out, with reasons."""
     failed = frame[(frame.split == "train") & (frame.metric == "failed")].groupby("run").value.sum()
     rows = []
     base = os.path.commonpath([folder.resolve() for folder in folders])
@@ -230,7 +230,7 @@ def runs_section(frame: pd.DataFrame, folders: list[Path]) -> str:
 
 
 def surroundings_section(frame: pd.DataFrame) -> str:
-    """Return the commit, the versions and the machines; where runs differ, all that there were."""
+    """Return the commits, versions and machines of all runs."""
     values_of: dict[str, dict[str, None]] = {}
     for run in frame.run.unique():
         content = environment(Path(run))
@@ -245,7 +245,7 @@ def surroundings_section(frame: pd.DataFrame) -> str:
 
 
 def _below(base: str, run: str) -> str:
-    """Return a run's folder as the sweep has it, not where it lies on this machine."""
+    """Return a run's folder relative to the sweep's."""
     folder = Path(run).resolve()
     return folder.name if folder == Path(base) else os.path.relpath(folder, base)
 
@@ -256,7 +256,7 @@ def _folded_section(title: str, text: str) -> str:
     return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>\n"
 
 
-# What every page has: its style, and tables that sort. Nothing is fetched from elsewhere.
+# The frame of every page: style, and sortable tables. Nothing is fetched from elsewhere.
 
 
 def whole(title: str, body: str) -> str:
@@ -268,7 +268,7 @@ def whole(title: str, body: str) -> str:
 # A sweep as one HTML page that needs no server and no network: python -m baselines.compare --html.
 
 
-MOST_PARTITIONS = 6  # a sweep over more would be a long page
+MOST_PARTITIONS = 6  # more would make a long page
 PLOTLY = {"responsive": True, "displaylogo": False, "showSendToCloud": False, "plotlyServerURL": ""}
 PAIRED = "last value, paired by seed; p of the paired t-test"
 
@@ -283,18 +283,18 @@ def write_page(
     assets: bool = False,
     note: str = "",
 ) -> None:
-    """Write a page that needs nothing else: its tables sort, its curves can be hovered and toggled.
+    """Write a self-contained page with sortable tables and interactive curves.
 
     Parameters
     ----------
     target : the file
     frame : the measurements, as of :func:`baselines.results.load`
-    panels : the parts whose curves stand side by side, by title, named and ordered as in the table
-    tables : ``comparison``, and ``paired`` where it was asked for, as texts
-    folders : where the runs were looked for, so that those that cannot be read are named
-    drawings : which metrics, and what the curves go by, each
-    assets : whether Plotly's code, 4.9 MB, lies beside the page, for all pages there, and not in it
-    note : what the marks in the table mean
+    panels : the parts with curves side by side, by title, named and ordered as in the table
+    tables : ``comparison``, and ``paired`` if requested, as texts
+    folders : the searched folders, to name runs that cannot be read
+    drawings : the metrics and horizontal axis of each drawing
+    assets : whether Plotly's code, 4.9 MB, is a file beside the page, shared by all pages there
+    note : the meaning of the marks in the table
     """
     title = ", ".join(folder.resolve().name for folder in folders)
     caption = table_title(frame, drawings[0].metrics).capitalize()
@@ -319,7 +319,7 @@ def write_page(
 
 
 def _library(target: Path | None) -> str:
-    """Return Plotly's code for a page, which needs no network; of a ``target`` it is a file beside."""
+    """Return the script tag with Plotly's code; with ``target``, write the code into a file beside it."""
     if target is None:
         return f"<script>{get_plotlyjs()}</script>"
     write_text(target.with_name(LIBRARY), get_plotlyjs())
@@ -339,7 +339,7 @@ def _curves(panels: Mapping[str, pd.DataFrame], drawings: Sequence[Drawing]) -> 
     hint = "A name hides its line in all plots, a double click all others."
     frame = pd.concat(panels.values())
     by_x = [plot_curves(frame, drawing, panels) for drawing in drawings]
-    rows: dict[str, str] = {}  # of plots, by metric
+    rows: dict[str, str] = {}  # plots by metric
     for metric, title in by_x[0]:
         plots = (_plot(f"{metric}, {title}" if title else metric, one[metric, title]) for one in by_x)
         rows[metric] = rows.get(metric, "") + "".join(plots)
@@ -351,7 +351,7 @@ def _curves(panels: Mapping[str, pd.DataFrame], drawings: Sequence[Drawing]) -> 
 
 
 def _legend(labels: list[str]) -> str:
-    """Return a button for each line, which a mouse and a keyboard press alike, with the line's look."""
+    """Return a button for each line, with the line's look, for mouse and keyboard."""
     buttons = []
     for label, style in zip(labels, line_styles(labels), strict=True):
         dashes = PIXELS[dash_name(style)]
@@ -372,7 +372,7 @@ def _plot(title: str, figure: go.Figure) -> str:
 
 
 def _partitions(frame: pd.DataFrame) -> str:
-    """Return who holds how many examples of which label, for each partition that the sweep has."""
+    """Plot how many examples of each label each node holds, for each partition in the sweep."""
     seen: dict[bytes, str] = {}
     for setting, own in frame.groupby("setting", sort=False):
         first = own.sort_values("seed", kind="stable").iloc[0]

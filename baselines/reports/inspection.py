@@ -30,19 +30,19 @@ from .model_cost import (
 )
 from .tables import width_of
 
-# Who holds what: a partition as a table of counts, nodes by labels, and as bars.
+# A partition as a table of counts, nodes by labels, and as bars.
 
 
 mpl.use("Agg")
 
-MANY_NODES = 40  # of more nodes the table shows the first and the last
-MANY_LABELS = 12  # so many have a column each
+MANY_NODES = 40  # with more nodes, the table shows the first and the last
+MANY_LABELS = 12  # with more labels, they have no columns
 
 
 def counted(experiment: Experiment) -> np.ndarray | None:
     """Return how many examples [nodes, labels] each node of an experiment holds; None without labels.
 
-    Labels are what partitioners go by: classes, or what the data set has in their place.
+    Labels are those that partitioners use: classes, or the data set's own ``labels``.
     """
     labels = experiment.dataset.labels_of("train")
     if experiment.dataset.site is not None or labels is None or labels.dtype.kind != "i":
@@ -59,8 +59,8 @@ def count(partitions: list[tuple[np.ndarray, np.ndarray]], labels: np.ndarray, c
 def count_table(counts: np.ndarray, tests: list[int], title: str, many_labels: int = MANY_LABELS) -> Table:
     """Return the counts as a table, with each node's sum and the share of its most frequent label.
 
-    ``tests`` says how many of a node's examples it keeps for testing; of more labels than ``many_labels``
-    the table has the most frequent ones.
+    ``tests`` is how many examples each node keeps for testing; with more than ``many_labels`` labels, the
+    table names the most frequent ones.
     """
     nodes, classes = counts.shape
     by_label = classes <= many_labels
@@ -118,7 +118,7 @@ def draw(counts: np.ndarray, target: Path, title: str) -> None:
 
 
 def show(overrides: Sequence[str], figure: Path) -> None:
-    """Print and draw what the overrides name: the partition, the model, or both where they name neither."""
+    """Print and draw the partition or the model, whichever the overrides name; both if neither."""
     keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
     wanted = keys & {"partitioner", "model"} or {"partitioner", "model"}
     models = [override.partition("=")[2] for override in overrides if override.startswith("model=")]
@@ -154,7 +154,7 @@ def show_partition(experiment: Experiment, target: Path, console: Console) -> No
 
 
 def show_model(experiment: Experiment, name: str, console: Console) -> None:
-    """Print a model's layers and the cost of a training step, beside what a paper prints of it."""
+    """Print a model's layers and the cost of a training step, beside the numbers in a paper, if any."""
     model, training, classes = experiment.model(), experiment.training, _classes(experiment)
     shape = experiment.input_shape
     if not isinstance(shape, list):
@@ -194,12 +194,12 @@ def show_model(experiment: Experiment, name: str, console: Console) -> None:
 
 
 def _batch(model: nn.Module, size: int, shape: list[int], classes: int) -> tuple[Tensor, Tensor, Task]:
-    """Return a batch of noise for a model, and a task for it; one with an embedding takes tokens."""
+    """Return a batch of noise and a task for a model; a model with an embedding gets tokens."""
     first = next(model.parameters())
     if any(isinstance(module, nn.Embedding) for module in model.modules()):
         tokens = torch.randint(classes, (size, *shape), device=first.device)
         with torch.no_grad():
-            has_one_output = model(tokens[: model_cost.PAIR]).ndim == 2  # for a text, not for each token
+            has_one_output = model(tokens[: model_cost.PAIR]).ndim == 2  # per text, not per token
         return (tokens, tokens[:, 0], Classification()) if has_one_output else (tokens, tokens, NextToken())
     inputs = torch.randn(size, *shape, dtype=first.dtype, device=first.device)
     targets = torch.arange(size, device=first.device) % classes
@@ -209,7 +209,7 @@ def _batch(model: nn.Module, size: int, shape: list[int], classes: int) -> tuple
 
 
 def _print_whole(console: Console, table: Table) -> None:
-    """Print a table as wide as it is: a narrow terminal breaks its lines, and leaves no digit out."""
+    """Print a table at full width: a narrow terminal breaks its lines, but no digit is lost."""
     console.width = max(console.width, width_of(table, console))
     console.print(table)
 

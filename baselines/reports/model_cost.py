@@ -1,8 +1,8 @@
 """The cost of a model: parameters, multiply-accumulates, memory and time of one training step.
 
-Multiply-accumulates (MACs) are half of what torch's flop counter finds in convolutions and matrix products
-for one example; additions of biases, activations, pooling and normalisation are not counted. (The counter
-takes the backward pass of a strided convolution for that of a dense one, and knows no recurrent layer.)
+Multiply-accumulates (MACs) are half of the flops that torch counts in convolutions and matrix products for
+one example; biases, activations, pooling and normalisation do not count. (Torch's counter treats the
+backward pass of a strided convolution as that of a dense one, and ignores recurrent layers.)
 """
 
 import csv
@@ -28,13 +28,13 @@ from clients.batched.together import BatchedTrainer
 from clients.examples import Inputs
 from strategies.shared import protocol
 
-PAIR = 2  # examples that MACs are counted on: batch normalisation wants more than one
-SECONDS = 1.0  # about how long a step is measured
+PAIR = 2  # examples for counting MACs: batch normalisation needs more than one
+SECONDS = 1.0  # for which steps are measured, roughly
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerCost:
-    """A module with parameters of its own; MACs are those of one example."""
+    """A module with its own parameters; MACs are per example."""
 
     name: str
     kind: str
@@ -45,7 +45,7 @@ class LayerCost:
 
 
 def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> list[LayerCost]:
-    """Return the layers in the order in which they run; ``inputs`` and ``targets`` hold two examples."""
+    """Return the layers in order of execution; ``inputs`` and ``targets`` hold two examples."""
     outputs: dict[str, tuple[int, ...]] = {}
 
     def note(name: str, _: nn.Module, __: object, output: Tensor | tuple[Tensor, object]) -> None:
@@ -79,7 +79,7 @@ def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> lis
 def step_memory(
     model: nn.Module, inputs: Tensor, targets: Tensor, task: Task, training: LocalTraining
 ) -> dict[str, int]:
-    """Return the bytes that one training step on a batch holds, by what they are for."""
+    """Return the bytes that one training step on a batch holds, by purpose."""
     parameters = list(model.parameters())
     known = {tensor.untyped_storage().data_ptr() for tensor in [*parameters, *model.buffers(), inputs]}
     saved: dict[int, int] = {}
@@ -110,7 +110,7 @@ def step_memory(
 
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """How long something takes: by the clock, and in processors' time for the program and the kernel."""
+    """A duration: real time, and processor time of the program and of the kernel."""
 
     real: float
     user: float
@@ -118,12 +118,12 @@ class Seconds:
 
     @classmethod
     def so_far(cls) -> "Seconds":
-        """Return those of this process, with all its threads, from some moment on."""
+        """Return the current times of this process with all its threads; only differences mean anything."""
         spent = os.times()
         return cls(time.perf_counter(), spent.user, spent.system)
 
     def since(self, started: "Seconds", steps: int) -> "Seconds":
-        """Return those of one of ``steps`` steps since then."""
+        """Return the mean duration of ``steps`` steps since ``started``."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(started), strict=True)
         return Seconds(*((now - then) / steps for now, then in pairs))
 
@@ -152,7 +152,7 @@ def step_seconds(
 
 @contextmanager
 def _counted() -> Iterator[dict[str, dict[object, int]]]:
-    """Count flops by module; the counts are there when the context ends."""
+    """Count flops by module; the counts are available after the context."""
     counts: dict[str, dict[object, int]] = {}
     with FlopCounterMode(display=False) as counter:
         yield counts
@@ -164,15 +164,15 @@ def _bytes(tensors: list[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-# Batched nodes: do they take less time than one after another, for a model and its batches?
+# Batched nodes: are they faster than one by one, for a model and its batches?
 #
-# A round of a few nodes and steps is taken in both ways in turn, on noise; the fastest of each counts.
+# A round of a few nodes and steps is run alternately in both ways, on noise; the fastest of each counts.
 
 
 NODES = 10  # at most
 STEPS = 20  # of each node in a turn, unless client.local_steps says fewer
 BATCHES = 4  # of each node
-TURNS = 3  # of each way; the first one records the steps
+TURNS = 3  # of each way; the first one records the steps, and does not count
 LONGEST = 10.0  # seconds that all turns may take
 TIE = 1.05
 
@@ -185,7 +185,7 @@ def batched_cost_line(
     nodes: int,
     step: float,
 ) -> str:
-    """Say which way takes less time; ``nodes`` are in a round, ``step`` are the seconds of one."""
+    """Say which way is faster; ``nodes`` train in a round, and a single step takes ``step`` seconds."""
     if nodes < 2:
         return "batched nodes: there is one node in a round"
     nodes, steps = min(nodes, NODES), min(training.local_steps or STEPS, STEPS)
@@ -239,7 +239,7 @@ def seconds_of(
 
 PRINTED = Path(__file__).parents[1] / "papers" / "selective" / "tables"
 LAYERS, TIMES = "tables4_1_4_3_4_5.csv", "tables4_2_4_4.csv"
-ROUND = 13_333  # examples of a node there ("13333 images", chapter 4)
+ROUND = 13_333  # examples of a node in the thesis ("13333 images", chapter 4)
 
 
 def layer_table(layers: list[LayerCost], title: str) -> Table:
@@ -260,7 +260,7 @@ def layer_table(layers: list[LayerCost], title: str) -> Table:
 
 def printed_layers(name: str, model: str) -> list[dict[str, str]]:
     """Return the rows that Liu (2019, chapter 4) prints for a model, by its name in ``conf/model``."""
-    if not (PRINTED / name).exists():  # a bundle without the papers' tables
+    if not (PRINTED / name).exists():  # an app bundle lacks the papers' tables
         return []
     with open(PRINTED / name) as file:
         rows = [row for row in csv.DictReader(file) if row["model"] == model]
@@ -268,7 +268,7 @@ def printed_layers(name: str, model: str) -> list[dict[str, str]]:
 
 
 def beside_printed(layers: list[LayerCost], rows: list[dict[str, str]]) -> Table:
-    """Put the thesis's rows beside our layers with weights, in order."""
+    """Put the thesis' rows beside our layers that have MACs, in order."""
     title = f"printed in table {rows[0]['table']} of Liu (2019), and ours"
     out = _empty(title, [], ["printed", "parameters", "ours", "MACs", "ours (forward)", "our layer"])
     weighted = [layer for layer in layers if layer.forward]
@@ -287,9 +287,9 @@ def beside_printed(layers: list[LayerCost], rows: list[dict[str, str]]) -> Table
 
 
 def times_beside(step: Seconds, size: int, rows: list[dict[str, str]]) -> Table:
-    """Put the seconds of a round on a Raspberry Pi 4 beside ours, from a step of ``size`` examples.
+    """Put a round's seconds on a Raspberry Pi 4 beside ours, extrapolated from a step of ``size`` examples.
 
-    Ours are those of the steps alone: no evaluation, no messages.
+    Ours count only the steps, without evaluation and messages.
     """
     title = f"table {rows[0]['table']} of Liu (2019), {ROUND:,} examples"
     out = _empty(title, ["seconds"], ["printed (Raspberry Pi 4)", "ours (here)"])

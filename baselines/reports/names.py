@@ -1,4 +1,4 @@
-"""Display names, and one colour and dash per method: what ``conf/names.yaml`` says.
+"""Display names, and a colour and dash per method, from ``conf/names.yaml``.
 
 Every figure, table and page takes its names and lines from here, so that a method looks the same in all.
 """
@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 NAMES = Path(__file__).parents[2] / "conf" / "names.yaml"
 
-# Okabe and Ito's colours, which the colour-blind tell apart; with them dashes and marks, so that grey does
+# Okabe and Ito's colours, safe for the colour-blind; dashes and marks keep lines distinct in grey
 COLOURS = {
     "blue": "#0072B2",
     "vermillion": "#D55E00",
@@ -34,7 +34,7 @@ DASHES: dict[str, Any] = {
     "longdashdot": (0, (9, 2, 1, 2)),
 }
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES = 7 * len(DASHES) * len(MARKS)  # no two of so many look alike; grey is for methods alone
+LINES = 7 * len(DASHES) * len(MARKS)  # the number of distinct looks; grey is only for methods
 
 
 @cache
@@ -45,7 +45,7 @@ def _table() -> dict[str, Any]:
 
 
 def names_of(values: Iterable[str]) -> dict[str, Any]:
-    """Return what is known of columns and values, and of methods those that these values name."""
+    """Return the names of columns and values, and the entries of the methods among these values."""
     methods = _table()["methods"]
     used = {value: methods[value] for value in values if value in methods}
     used |= {str(own["like"]): methods.get(own["like"]) for own in list(used.values()) if "like" in own}
@@ -53,12 +53,12 @@ def names_of(values: Iterable[str]) -> dict[str, Any]:
 
 
 def column_name(column: str) -> str:
-    """Return what stands above a column of keys, or along an axis."""
+    """Return the display name of a key column, for a heading or an axis."""
     return str(_table()["columns"].get(column, column.replace("_", " ")))
 
 
 def value_name(value: str, column: str = "") -> str:
-    """Return the display name of a column's value, a method's above all; other values stay as they are."""
+    """Return the display name of a column's value or a method; other values are unchanged."""
     own = _table()["values"].get(column, {})
     if value in own:
         return str(own[value])
@@ -80,7 +80,7 @@ def _phrase(column: str, value: str) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Say whether a key's value is a number, as a rate is."""
+    """Say whether a key's value is a number, such as a rate."""
     try:
         float(text)
     except ValueError:
@@ -89,7 +89,7 @@ def is_number(text: str) -> bool:
 
 
 def setting_name(label: str) -> str:
-    """Return a label of ``baselines.compare``, as ``fedavg, mask=agreement``, in display names."""
+    """Return a label of ``baselines.compare``, such as ``fedavg, mask=agreement``, in display names."""
     return ", ".join(_part_name(part) for part in label.split(", "))
 
 
@@ -108,7 +108,7 @@ def setting_names(labels: Sequence[str]) -> dict[str, str]:
 
 
 def method_style(name: str) -> tuple[str, str] | None:
-    """Return the names of a method's colour and dash; the method is called by key or by display name."""
+    """Return the names of a method's colour and dash, given its key or display name; None for no method."""
     methods = _table()["methods"]
     key = next((key for key, one in methods.items() if name in (key, one["name"])), None)
     if key is None:
@@ -120,8 +120,8 @@ def method_style(name: str) -> tuple[str, str] | None:
 def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
     """Return the colour, dash and mark of each line.
 
-    A method has its own colour and dash. Of several lines of one method (``fedavg, lr=0.1``) only the first
-    does; these and lines that are no method's take the styles that are left, in a fixed order.
+    A method has its own colour and dash, used for the first of its lines (``fedavg, lr=0.1``). Its other
+    lines, and those of no method, get the remaining styles in a fixed order.
     """
     own = [method_style(label) or method_style(label.split(", ")[0]) for label in labels]
     first = {style: place for place, style in reversed(list(enumerate(own))) if style}

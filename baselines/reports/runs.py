@@ -24,21 +24,21 @@ from baselines.experiment.identity import BESIDE, PACKAGES
 
 from .names import value_name
 
-# Same setting: runs whose configurations differ in nothing that counts but their seed.
+# Same setting: runs whose configurations differ only in the seed, or in settings that do not count.
 #
-# Each run has written a hash of that down. Two hashes are one setting where the configurations differ only
-# in how a number is written, 0 and 0.0, or in where a cluster is.
+# Each run records a hash of its setting. Two hashes are one setting if the configurations differ only in how
+# a number is written, 0 or 0.0, or in a cluster's address.
 
 
-ASIDE = ("seed", "data_root", "hydra", *BESIDE)  # what makes no other setting
-ADDRESS = "runtime.address"  # nor does this, which is in its hash
+ASIDE = ("seed", "data_root", "hydra", *BESIDE)  # these do not make another setting
+ADDRESS = "runtime.address"  # nor does this, although it is hashed
 
 
 def hashes(contents: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
-    """Return the setting of each run, by what environment.json tells of it."""
+    """Return the setting of each run, from its environment.json."""
     written = {run: one.get("setting") or str(overrides(one)) for run, one in contents.items()}
     first = {setting: run for run, setting in reversed(written.items())}
-    known: dict[object, tuple[str, str]] = {}  # by value: a setting, and its text
+    known: dict[object, tuple[str, str]] = {}  # a setting and its text, by value
     same: dict[str, str] = {}
     for setting in dict.fromkeys(written.values()):
         counts = _counts(first[setting], contents[first[setting]].get("seed"))
@@ -48,13 +48,13 @@ def hashes(contents: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
 
 
 def overrides(content: dict[str, Any]) -> dict[str, str]:
-    """Return the overrides that decide a run's numbers, the seed aside: not where data and options lie."""
+    """Return the overrides that decide a run's numbers, without the seed and folders."""
     items = (item.lstrip("+~").partition("=") for item in shlex.split(content["overrides"]))
     return {key: value for key, _, value in items if decides(key)}
 
 
 def decides(key: str) -> bool:
-    """Say whether a setting makes another one of a run."""
+    """Say whether a key distinguishes settings of runs."""
     return _is_hashed(key) and key != ADDRESS
 
 
@@ -63,7 +63,7 @@ def _is_hashed(key: str) -> bool:
 
 
 def configuration(run: Path) -> dict[str, Any]:
-    """Return the leaves of a run's configuration by their dotted names; nothing where it is damaged."""
+    """Return the leaves of a run's configuration by their dotted names; empty if it is damaged."""
     with contextlib.suppress(OSError):
         return _read(run / "config.yaml", (run / "config.yaml").stat().st_mtime_ns)
     return {}
@@ -79,13 +79,13 @@ def _read(path: Path, changed: int) -> dict[str, Any]:
 
 
 def _counts(run: Path, seed: object) -> dict[str, Any]:
-    """Return the settings of a run that its hash is of; a seed that is the run's is none of them."""
+    """Return the settings of a run that its hash covers; seeds equal to the run's are None."""
     own = ((key, value) for key, value in sorted(configuration(run).items()) if _is_hashed(key))
     return {key: None if key.endswith(".seed") and value == seed else value for key, value in own}
 
 
 def _by_value(value: Any) -> object:
-    """Return what is equal where settings are: 0 and 0.0 are, 1 and true are not, an address is none."""
+    """Return a key that equal settings share: 0 equals 0.0, 1 differs from true, addresses do not count."""
     if isinstance(value, dict):
         return tuple((key, _by_value(item)) for key, item in value.items() if key != ADDRESS)
     if isinstance(value, list):
@@ -93,7 +93,7 @@ def _by_value(value: Any) -> object:
     return value if type(value) in (int, float) else f"'{value}'"
 
 
-# Labels: which runs differ in nothing but their seed, in what others differ, and what to call them.
+# Labels: name settings by the values in which they differ.
 
 
 TAKEN = (
@@ -113,11 +113,10 @@ TAKEN = (
 def described(runs: list[Path]) -> pd.DataFrame:
     """Return a row for each run: its settings by name, its label ``setting``, its seed and its folder.
 
-    The settings are those that any run's command line names; a run that leaves one alone has the value of
-    its configuration. Runs whose configurations differ elsewhere (an option's file has changed) have
-    those settings, too. A setting with the name of a column of metrics.csv is called ``option.<name>``.
-
-    ``runs`` are whole, as :func:`baselines.reports.runs.examined` has them.
+    The settings are those that any run's command line names; other runs have their configuration's value.
+    If configurations differ elsewhere, as after a change of an option's file, these settings are added. A
+    setting named like a column of the frame is called ``option.<name>``. ``runs`` are intact, as
+    :func:`baselines.reports.runs.examined` returns them.
     """
     contents = {run: environment(run) for run in runs}
     settings = hashes(contents)
@@ -142,9 +141,9 @@ def described(runs: list[Path]) -> pd.DataFrame:
 
 
 def started_again(runs: list[Path]) -> list[Path]:
-    """Return the runs that do not count beside another of the same setting and seed.
+    """Return the runs superseded by another of the same setting and seed.
 
-    One that is finished counts, else or of several the one that was started last.
+    A finished run counts before others; among equals, the one started last.
     """
     contents = [environment(run) for run in runs]
     began = [str(one.get("started")) for one in contents]
@@ -167,7 +166,7 @@ def column(key: str) -> str:
 def _values(
     keys: list[str], given: dict[str, str], choices: dict[str, str], settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the resolved value of each key: a group's option, else the configuration's, else as typed."""
+    """Return the value of each key: a group's option, else the configuration's value, else as typed."""
     values: dict[str, Any] = {}
     for key in keys:
         if key in choices:
@@ -180,7 +179,7 @@ def _values(
 def _told_apart_by(
     values: dict[str, dict[str, Any]], configurations: dict[str, dict[str, Any]]
 ) -> list[str]:
-    """Return the other keys that settings differ in whose values are all the same so far."""
+    """Return further keys that distinguish settings whose values are all equal so far."""
     alike: dict[str, list[str]] = {}
     for setting, own in values.items():
         alike.setdefault(str(own), []).append(setting)
@@ -193,7 +192,7 @@ def _told_apart_by(
 
 
 def _labels(values: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return a label for each setting, no two the same: the values in which they differ."""
+    """Return a unique label for each setting: the values in which they differ."""
     keys = dict.fromkeys(key for own in values.values() for key in own)
     differing = [key for key in keys if len({str(own.get(key)) for own in values.values()}) > 1]
     labels = {}
@@ -208,12 +207,12 @@ def _labels(values: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def _part(key: str, value: object) -> str:
-    """Name a differing value: a strategy by its option alone, others with their key."""
+    """Name a differing value: a strategy by its option, others with their key."""
     return str(value) if key == "strategy" else f"{key}={value}"
 
 
 def dataset_names(frame: pd.DataFrame) -> list[str]:
-    """Return the display names of the data sets that the runs of a frame are on."""
+    """Return the display names of the data sets of a frame's runs."""
     contents = [environment(Path(run)) for run in frame.run.unique()]
     names = [
         value_name(_choices(one)["dataset"], "dataset") for one in contents if "dataset" in _choices(one)
@@ -222,13 +221,13 @@ def dataset_names(frame: pd.DataFrame) -> list[str]:
 
 
 def _choices(content: dict[str, Any]) -> dict[str, str]:
-    """Return the option of each group; of a run that did not write them down, those of today."""
+    """Return the option of each group; for a run that did not record them, today's."""
     written = content.get("choices")
     if isinstance(written, dict):
         return {str(group): str(option) for group, option in written.items()}
     try:
         return choices(content["overrides"])
-    except UserError:  # an option of then that is no more
+    except UserError:  # an option that no longer exists
         return {}
 
 
@@ -236,16 +235,16 @@ def _plain(value: object) -> object:
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
-# Runs of older versions: what has a loss of NaN was said to have finished, with an accuracy.
+# Older versions recorded a run with a loss of NaN as finished, with an accuracy.
 HIDES_DIVERGENCE = (
     "environment.json says finished, but the {split} evaluation is not finite from round {server_round} on"
 )
 
 
 def examined(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
-    """Return the runs at or below ``folders`` that count, sorted, and why the others do not.
+    """Return the runs at or below ``folders`` that count, sorted, and the reasons for leaving out others.
 
-    A run that cannot be read does not, nor one whose setting and seed another has, see ``started_again``.
+    Left out are unreadable runs, and those superseded by another (:func:`started_again`).
     """
     marks = ("metrics.csv", "environment.json")
     paths = [path.parent for folder in folders for mark in marks for path in folder.rglob(mark)]
@@ -277,11 +276,11 @@ def measured(run: Path) -> pd.DataFrame:
 
     Raises
     ------
-    UserError : in words that name the file, when a row is cut or has a word for a number
+    UserError : when a row is cut off or has a text instead of a number
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # it would drop what has no heading
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # fields without a heading
             rows = pd.read_csv(run / "metrics.csv", dtype=str, keep_default_na=False, index_col=False)
         if list(rows) != list(COLUMNS) or rows.isna().any(axis=None):
             raise ValueError("a row or the heading is cut off")
@@ -292,12 +291,12 @@ def measured(run: Path) -> pd.DataFrame:
         OSError,
         ValueError,
         pd.errors.ParserWarning,
-    ) as error:  # no UTF-8 is one of these
+    ) as error:  # a ValueError: not UTF-8
         raise UserError(f"metrics.csv is damaged ({error})") from error
 
 
 def by_round(run: Path, split: str, metric: str) -> "pd.Series[float]":
-    """Return a metric by round, averaged over the nodes; ``*`` stands for any part of its name.
+    """Return a metric by round, averaged over the nodes; ``*`` matches any part of its name.
 
     Raises
     ------
@@ -311,21 +310,21 @@ def by_round(run: Path, split: str, metric: str) -> "pd.Series[float]":
 
 
 def node_of(models: "pd.Series[str]") -> "pd.Series[int]":
-    """Return the node that each row is of, by its partition; empty where it is of no single one."""
+    """Return each row's node by its partition id; missing if it is not about a single node."""
     return models.str.extract(NODE, expand=False).astype("Int64")
 
 
 def over_nodes(rows: pd.DataFrame, by: list[str]) -> "pd.Series[float]":
-    """Return a metric's mean over the nodes, as the run has written it; else over the models there are.
+    """Return a metric's mean over the nodes, as recorded by the run, or else over the models.
 
-    What is no number in one model is none in the mean.
+    NaN in one model makes the mean NaN.
     """
     own_group = rows[rows.model == OWN_GROUP].groupby(by).value.mean()
     return own_group.combine_first(mean_of_all(rows, by))
 
 
 def mean_of_all(rows: pd.DataFrame, by: str | list[str]) -> "pd.Series[float]":
-    """Return the mean ``value`` of each group, NaN where one of them is."""
+    """Return the mean ``value`` of each group, NaN if any value is."""
     groups = rows.groupby(by).value
     return groups.mean().where(groups.count() == groups.size())
 
@@ -337,7 +336,7 @@ MEASURED = ["setting", "seed", "run", "status", "round", "split", "model", "node
 
 
 def tidy(folders: Iterable[Path]) -> tuple[pd.DataFrame, dict[Path, str]]:
-    """Return the frame of :func:`baselines.results.load`, and the runs that are not in it, with why.
+    """Return the frame of :func:`baselines.results.load`, and the runs left out, with reasons.
 
     Raises
     ------
@@ -358,7 +357,7 @@ def tidy(folders: Iterable[Path]) -> tuple[pd.DataFrame, dict[Path, str]]:
     return merged[[*(name for name in merged if name not in MEASURED), *MEASURED]], left_out
 
 
-# Shown: which metrics a table or a figure has, and what they are called there.
+# Shown: the metrics of a table or figure, and their titles.
 
 
 @dataclass(frozen=True)
@@ -370,7 +369,7 @@ class Shown:
 
     @property
     def title(self) -> str:
-        """What an axis says."""
+        """The label of an axis."""
         if (self.split, self.metric) == ("train", "step_size"):
             return "server step size"
         return f"{self.split} {self.metric}".replace("_", " ").replace("node-test", "node test")
@@ -382,11 +381,11 @@ class Shown:
 
 
 def choose(frame: pd.DataFrame, requested: tuple[str, ...] = (), step_size: bool = False) -> list[Shown]:
-    """Return what is asked for, as ``metric`` (of the test set) or ``split/metric``.
+    """Return the requested metrics, given as ``metric`` (of the test set) or ``split/metric``.
 
-    Each comes once. Without a wish, everything measured on the test set, accuracy and loss first; without
-    a test set, the accuracy on the nodes' own test data, else the loss there. With ``step_size`` also the
-    server's, where it has ever changed.
+    Each is returned once. Without a request: everything measured on the test set, accuracy and loss first;
+    without a test set, the accuracy on the nodes' own test data, else the loss there. With ``step_size``,
+    also the server's step size, if it has ever changed.
 
     Raises
     ------
@@ -420,13 +419,13 @@ def _find_panel(name: str, available: list[tuple[str, str]]) -> Shown:
     raise UserError(f"--metric {name}: no run has measured it; expected one of {names}")
 
 
-# Remarks: what a reader of a table of runs must be told of them, a line each.
+# Remarks: lines that a reader of a table of runs must know.
 
 
 def remarks(runs: Iterable[Path], left_out: Mapping[Path, str]) -> Iterator[str]:
-    """Yield which runs did not finish, which do not count, and where a line's have other versions.
+    """Yield which runs did not finish, which are left out, and where versions differ within a line.
 
-    ``runs`` and ``left_out`` are as :func:`baselines.reports.runs.examined` has them.
+    ``runs`` and ``left_out`` are those of :func:`baselines.reports.runs.examined`.
     """
     contents = {run: environment(run) for run in runs}
     for run, one in contents.items():
@@ -448,12 +447,12 @@ def remarks(runs: Iterable[Path], left_out: Mapping[Path, str]) -> Iterator[str]
 
 
 def unfinished(runs: Iterable[str]) -> set[str]:
-    """Return which of the runs have rounds left; one that tells nothing has none."""
+    """Return the runs that have rounds left; one without a status counts as finished."""
     return {run for run in runs if environment(Path(run)).get("status", FINISHED) not in ENDED}
 
 
 def diverged(frame: pd.DataFrame) -> set[str]:
-    """Return which runs have diverged; of measurements by hand, which tell no status, none."""
+    """Return the runs that have diverged; none for measurements by hand, which have no status."""
     return set(frame.run[frame.status == DIVERGED]) if "status" in frame else set()
 
 
@@ -464,11 +463,11 @@ def divergences(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def finished(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the measurements of the runs that have.
+    """Return the measurements of finished runs.
 
     Raises
     ------
-    UserError : where none has
+    UserError : if none has finished
     """
     runs = frame.run.unique()
     cut = unfinished(runs)

@@ -8,7 +8,7 @@ import pandas as pd
 
 BASELINE_TOO = "it is a baseline itself; name one setting, and all others are compared with it"
 
-# Differences: how far apart two settings are over the seeds that both have.
+# Differences between two settings, over the seeds that both have.
 
 
 def difference(
@@ -16,7 +16,7 @@ def difference(
 ) -> dict[Literal["mean", "low", "high", "p"], float]:
     """Return the mean of ``ours - theirs``, its confidence interval and the p value of the paired t-test.
 
-    Interval and p are NaN with one pair, with ties, and where a run has diverged; then the mean is, too.
+    Interval and p are NaN for one pair, for ties, and if a run has diverged; then the mean is NaN as well.
     """
     from scipy import stats  # takes a second, which a run that is drawn need not spend
 
@@ -30,15 +30,15 @@ def difference(
 
 
 def tied(differences: Sequence[float] | np.ndarray) -> bool:
-    """Say whether all are equal but for rounding; shares of the same examples often are, by chance."""
+    """Say whether all are equal up to rounding; shares of the same examples often are, by chance."""
     all_zero = np.allclose(differences, 0, rtol=0, atol=1e-12)
     return all_zero or np.allclose(differences[1:], differences[0], rtol=1e-9, atol=0)
 
 
 def adjust_holm(chances: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return Holm's adjusted p values: the chance that any of the comparisons is wrong is what each says.
+    """Return Holm's adjusted p values, which control the chance of any false positive.
 
-    A comparison without a p value (NaN) counts for nothing.
+    Comparisons without a p value (NaN) do not count.
     """
     p = np.asarray(chances, dtype=float)
     order = np.argsort(p)[: np.isfinite(p).sum()]  # NaN comes last
@@ -49,7 +49,7 @@ def adjust_holm(chances: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def interval(values: "pd.Series[float]", confidence: float = 0.95) -> float:
-    """Return half the width of a confidence interval of the mean, by Student's t; 0 of a single value."""
+    """Return half the width of a confidence interval of the mean, by Student's t; 0 for a single value."""
     from scipy import stats  # takes a second, which a run that is drawn need not spend
 
     count = int(values.count())
@@ -61,13 +61,13 @@ def interval(values: "pd.Series[float]", confidence: float = 0.95) -> float:
 def pair_settings(
     rows: pd.DataFrame, is_base: "pd.Series[bool]", keys: list[str], confidence: float
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return a row for each setting that has a partner, and why each of the others has none.
+    """Return a row for each setting that has a partner, and a reason for each that has none.
 
     Parameters
     ----------
     rows : one for each run, with its settings, ``setting``, ``seed`` and ``value``
-    is_base : which of them are the baseline's
-    keys : the settings beside the baseline's own; those in which baselines differ tell them apart
+    is_base : which rows are the baselines'
+    keys : the settings besides the baseline's own; those in which baselines differ select the partner
     """
     telling = [key for key in keys if len(rows[is_base][key].astype(str).unique()) > 1]
     pairs, alone = [], {}
@@ -102,9 +102,9 @@ def pair_settings(
 
 
 def format_pairs(compared: pd.DataFrame, percent: bool, diverged: Collection[str] = ()) -> pd.DataFrame:
-    """Return the rows of :func:`baselines.results.paired` as texts; of shares in percentage points.
+    """Return the rows of :func:`baselines.results.paired` as texts; shares in percentage points.
 
-    ``diverged`` are the settings with a run that has, which have no difference from others.
+    ``diverged`` are the settings with a diverged run, whose differences are not shown.
     """
     scale, form, unit = (100.0, "+.2f", " points") if percent else (1.0, "+.3g", "")
     rows = []
@@ -113,7 +113,7 @@ def format_pairs(compared: pd.DataFrame, percent: bool, diverged: Collection[str
         none = "diverged" if lost else "nan"
         mean = f"{row['mean'] * scale:{form}}{unit}" if row["mean"] == row["mean"] else none
         interval = f"{row['low'] * scale:{form}} to {row['high'] * scale:{form}}{unit}"
-        known = row["low"] == row["low"]  # no NaN: one seed, the same difference in all, diverged
+        known = row["low"] == row["low"]  # not NaN, as with one seed, equal differences, or a diverged run
         chance, adjusted = (_chance(row[name]) for name in ("p", "p_holm"))
         rows.append(
             {

@@ -19,7 +19,7 @@ from .runs import Shown, choose, diverged, mean_of_all, unfinished
 
 DATA = {"test": "test set, ", "node-test": "the nodes' own test data, "}
 SPREAD = "mean ± std over seeds"
-MARK = " *"  # behind a number: it differs from the baseline's by more than chance
+MARK = " *"  # after a number: it differs significantly from the baseline's
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Column:
 
     Parameters
     ----------
-    heading : what stands above it
-    rows : setting, seed and ``value``, NaN where a run has none
+    heading : its heading
+    rows : setting, seed and ``value``, NaN if a run has none
     lower : whether less is better
     percent : whether it is a share
-    of_reached : whether NaN means that a run never got there, and the others count
-    diverged : settings with a run that has, which are never the best
-    marked : settings whose text has a mark, because they differ from a baseline by more than chance
+    of_reached : whether NaN means that a run never reached the target, and only the others count
+    diverged : settings with a diverged run, which are never the best
+    marked : settings marked as significantly different from a baseline
     """
 
     heading: str
@@ -50,7 +50,7 @@ class Column:
         return self.text(setting) + MARK * (setting in self.marked)
 
     def text(self, setting: str) -> str:
-        """Return mean and deviation as a table has them."""
+        """Return mean and deviation as text."""
         values = self.rows[self.rows.setting == setting].value
         if values.empty:
             return "-"
@@ -70,9 +70,9 @@ class Column:
         return statistics.add_prefix(f"{self.heading}, ")
 
     def best(self) -> str | None:
-        """Return the text of the best setting; None where there is nothing to choose.
+        """Return the text of the best setting; None if there are fewer than two.
 
-        Where some runs never got there, it is one of the settings that got there most often.
+        If some runs never reached the target, only settings that reached it most often compete.
         """
         by_setting = self.rows.groupby("setting").value
         means = self.numbers()[f"{self.heading}, mean"].dropna()
@@ -86,7 +86,7 @@ class Column:
 
 
 def table_title(frame: pd.DataFrame, metrics: tuple[str, ...] = ()) -> str:
-    """Return what a table of all settings is called, with the data that its numbers are of, if one."""
+    """Return the title of a table of all settings, with the evaluation data if all columns share it."""
     splits = {panel.split for panel in choose(frame, metrics)}
     return DATA.get(" ".join(splits), "") + SPREAD
 
@@ -97,19 +97,19 @@ def summary_columns(
     target: float | None = None,
     lower: Collection[str] = (),
 ) -> list[Column]:
-    """Return what is known of the settings; a metric's best round, too, but for a loss.
+    """Return the columns of a summary; each metric's last and best value, a loss' best only on request.
 
-    ``frame`` is that of :func:`baselines.results.load`. Without ``metrics``, whatever was measured on the
-    test set, and the last accuracy on the nodes' own test data. ``target`` adds the rounds to it, of the
-    first metric. Less is better of those in ``lower``, too, whose names do not say so.
+    ``frame`` is that of :func:`baselines.results.load`. Without ``metrics``: everything measured on the
+    test set, and the last accuracy on the nodes' own test data. ``target`` adds the rounds in which the
+    first metric reaches it. For metrics in ``lower``, less is better even if their names do not say so.
 
     Raises
     ------
-    UserError : for a metric that no run has, or a target where there is none
+    UserError : for a metric that no run has, or a target without a metric
     """
     panels = choose(frame, metrics)
     on_nodes = Shown("node-test", "accuracy")
-    own = [one for one in panels if metrics or one != on_nodes]  # which has a column below
+    own = [one for one in panels if metrics or one != on_nodes]  # it has a column below
     columns = [column for one in own for column in _columns(frame, one, bool(metrics), lower)]
     if not metrics and results.has(frame, on_nodes.metric, on_nodes.split):
         rows = results.last(frame, on_nodes.metric, on_nodes.split)
@@ -132,7 +132,7 @@ def summary_columns(
 
 
 def _over_sites(frame: pd.DataFrame) -> list[Column]:
-    """Return how the sites differ in the end, where they have data of their own."""
+    """Return how the sites differ in the last round, if they have data of their own."""
     if not results.has(frame, "accuracy_lowest", "node-test"):
         return []
     parts = {part: results.last(frame, f"accuracy_{part}", "node-test") for part in ("lowest", "median")}
@@ -146,7 +146,7 @@ def _over_sites(frame: pd.DataFrame) -> list[Column]:
 
 
 def is_less_better(panel: Shown, lower: Collection[str]) -> bool:
-    """Say whether less is better: the metric's name tells, or ``lower`` has it."""
+    """Say whether less is better, by the metric's name or by ``lower``."""
     named = panel.metric in lower or f"{panel.split}/{panel.metric}" in lower
     return named or less_is_better(panel.metric)
 
@@ -162,7 +162,7 @@ def _columns(frame: pd.DataFrame, panel: Shown, is_requested: bool, lower: Colle
 
 
 def summarise(frame: pd.DataFrame, columns: list[Column] | None = None) -> pd.DataFrame:
-    """Return a row of texts for each setting; a column that no setting has anything in is left out."""
+    """Return a row of texts for each setting, without empty columns."""
     columns = summary_columns(frame) if columns is None else columns
     rows = []
     for label, own in frame.groupby("setting", sort=False):
@@ -180,11 +180,11 @@ def summarise(frame: pd.DataFrame, columns: list[Column] | None = None) -> pd.Da
 
 
 def summary_numbers(frame: pd.DataFrame, columns: list[Column]) -> pd.DataFrame:
-    """Return the same unrounded, with a column for each setting: what a spreadsheet wants."""
+    """Return the summary's numbers unrounded, with the settings' values as columns, for a spreadsheet."""
     by_setting = frame.groupby("setting", sort=False)
     numbers = by_setting[results.settings(frame)].first()
     values = by_setting[list(numbers)].nunique(dropna=False)
-    numbers = numbers.loc[:, values.max() == 1]  # all but that of the panels
+    numbers = numbers.loc[:, values.max() == 1]  # without that of the panels
     numbers["seeds"] = frame.groupby("setting").seed.nunique()
     if lost := diverged(frame):
         numbers["diverged"] = frame[frame.run.isin(lost)].groupby("setting").seed.nunique()
@@ -193,7 +193,7 @@ def summary_numbers(frame: pd.DataFrame, columns: list[Column]) -> pd.DataFrame:
 
 
 def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:
-    """Return mean and deviation with as many decimals."""
+    """Return mean and deviation with equally many decimals."""
     mean, spread = float(values.mean(skipna=False)), float(values.std(skipna=False))
     if len(values) == 1:
         return f"{mean:{form}}{unit}"
@@ -202,15 +202,15 @@ def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:
 
 
 def _equal_decimals(mean: float, spread: float) -> str:
-    """Return the format in which the greater of two numbers has three digits; of tiny or huge ones .3g."""
+    """Return the format that gives the greater of two numbers three digits; .3g for tiny or huge ones."""
     greater = max(abs(mean), abs(spread))
-    if not 1e-4 <= greater < 1e6:  # zero, NaN and infinite, too
+    if not 1e-4 <= greater < 1e6:  # also zero, NaN and infinity
         return ".3g"
     return f".{max(0, 2 - floor(log10(greater)))}f"
 
 
 def _reached(values: "pd.Series[float]") -> str:
-    """Return the rounds of the runs that got there, and how many of them did where not all."""
+    """Return the rounds of the runs that reached the target, and their number if not all did."""
     reached = values.dropna()
     if reached.empty:
         return "never"
@@ -218,13 +218,13 @@ def _reached(values: "pd.Series[float]") -> str:
     return _spread(reached, ".3g", "") + few
 
 
-# Tables of texts on a terminal, whatever its width.
+# Tables of texts on a terminal of any width.
 
 
 def print_table(table: pd.DataFrame, console: Console, title: str) -> None:
-    """Print the table; where the settings' names leave it no room, they are numbered and follow below.
+    """Print the table; if the settings' names leave no room, number them and list them below.
 
-    Columns that then still have no room come in a table of their own.
+    Columns that still do not fit follow in further tables.
     """
     if _fits(table, console, title):
         console.print(_terminal(table, title))
@@ -264,11 +264,11 @@ def _terminal(table: pd.DataFrame, title: str) -> Table:
 
 
 def width_of(table: Table, console: Console) -> int:
-    """Return how wide it would be with nothing wrapped."""
+    """Return a table's width without wrapping."""
     return console.measure(table, options=console.options.update(width=10_000)).maximum
 
 
-# Tables written for others: Markdown, LaTeX and CSV.
+# Tables for other programs: Markdown, LaTeX and CSV.
 
 
 ESCAPES = {
@@ -280,11 +280,11 @@ ESCAPES = {
     "<": "$<$",
     ">": "$>$",
 }
-MINUS = re.compile(r"(?<= )-(?= )|(?<![\w.-])-(?=\d)")  # of a difference or a number; others are hyphens
+MINUS = re.compile(r"(?<= )-(?= )|(?<![\w.-])-(?=\d)")  # a minus sign; other dashes are hyphens
 
 
 def to_latex(table: pd.DataFrame, caption: str, label: str, columns: list[Column] | None = None) -> str:
-    r"""Return a table of texts for LaTeX with \usepackage{booktabs}; the best of each column is bold."""
+    r"""Return a LaTeX table of texts for \usepackage{booktabs}; the best of each column is bold."""
     best = {column.heading: column.best() for column in columns or []}
     headings = [str(heading) for heading in table]
     rows = []
@@ -315,7 +315,7 @@ def _tex_cell(text: str, best: str | None) -> str:
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write a file, and the folder that it is in."""
+    """Write a file, creating its folder."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
 
@@ -329,7 +329,7 @@ def _tex(text: str) -> str:
 
 
 def markdown_table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a table of texts; a ``|`` in one of them stays in its cell."""
+    """Return a table of texts in Markdown, with every ``|`` in them escaped."""
     rows = [headings, ["---"] * len(headings), *lines]
     cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)

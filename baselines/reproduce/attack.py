@@ -1,11 +1,11 @@
 """Membership inference: the attack of the GMA thesis.
 
 Section 4.7: a logistic regression learns from a model's logits which examples the model was trained on.
-Half of as many training as test examples teach it, the other half measure it. 50 % is chance only where
-training and test examples are alike; on MNIST an untrained model is told apart in 52 % already. The thesis
-leaves open how the examples are chosen and whether the logits are scaled; here they are drawn by the run's
-seed, and standardised. Nor does it say how the attacker of figure 4.3 (b) is trained, but for its 5,000
-epochs: here by steps of gradient descent from zero on all of its examples, at a rate of 0.1.
+It learns from half of equally many training and test examples, and is measured on the other half. 50 % is
+chance only if both have the same distribution: on MNIST, an untrained model already gives 52 %. The thesis
+leaves open how examples are chosen and whether logits are scaled: here they are drawn by the run's seed,
+and standardised. Of the attacker in figure 4.3 (b) it states only the 5,000 epochs; here these are steps of
+gradient descent from zero, on all of its examples, at a rate of 0.1.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ from strategies.shared.seeding import Purpose, generator
 
 from .last_model import last_model
 
-EPOCHS, EVERY = 5000, 10  # of the figure; which of them a curve has
+EPOCHS, EVERY = 5000, 10  # of the figure; a curve has every tenth
 RATE = 0.1
 
 
@@ -42,9 +42,9 @@ def attack_accuracy(folder: Path) -> float:
 
 
 def attack_loss(folder: Path) -> "pd.Series[float]":
-    """Return the attacker's mean cross-entropy on the half that it did not learn from, by epoch, 0 to 5,000.
+    """Return the attacker's mean cross-entropy on the unseen half, by epoch, 0 to 5,000.
 
-    An attacker that tells nothing apart has ln 2.
+    Guessing gives ln 2.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def descend(seen: Tensor, is_seen_member: Tensor, unseen: Tensor, is_unseen_memb
 
 
 def _attacked(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return standardised logits [n, classes] and whether each is a member's: of the one half, of the other."""
+    """Return standardised logits [n, classes] and membership [n], of the seen and of the unseen half."""
     from sklearn.preprocessing import StandardScaler
 
     experiment, model = last_model(folder)

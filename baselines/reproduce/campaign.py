@@ -1,4 +1,4 @@
-"""Run what a table lacks, several runs at a time, within the time given."""
+"""Run a table's missing runs, several at a time, within the time budget."""
 
 import argparse
 import contextlib
@@ -30,16 +30,16 @@ from .plan import Trial
 
 
 def with_available_data(trials: Sequence[Trial], out: Console) -> list[Trial]:
-    """Return the trials whose data set can be loaded; say how many others there are, and why.
+    """Return the trials whose data set can be loaded; print how many others there are, and why.
 
-    Those would begin only to fail.
+    The others would fail at once.
 
     Raises
     ------
-    UserError : where none can be
+    UserError : if none can be loaded
     """
-    whys: dict[tuple[str, ...], str] = {}  # of a cell: composing a configuration takes a fifth of a second
-    lacks: dict[str, str] = {}  # of a data set: the hub alone is asked for half a minute
+    whys: dict[tuple[str, ...], str] = {}  # by cell: composing a configuration takes a fifth of a second
+    lacks: dict[str, str] = {}  # by data set: the hub alone may take half a minute
     for trial in trials:
         if trial.cell.overrides not in whys:
             whys[trial.cell.overrides] = _why_not(trial, lacks)
@@ -53,11 +53,11 @@ def with_available_data(trials: Sequence[Trial], out: Console) -> list[Trial]:
 
 
 def _why_not(trial: Trial, lacks: dict[str, str]) -> str:
-    """Return what is wrong with the data set; nothing where all is well, or where more than it is wrong."""
+    """Return what is wrong with the data set; empty if nothing is, or if the configuration is wrong."""
     experiment = Experiment(shlex.join(trial.overrides))
     try:
         name = experiment.kind_of_data
-    except UserError:  # the run itself says so
+    except UserError:  # the run itself reports it
         return ""
     if name not in lacks:
         lacks[name] = ""
@@ -85,11 +85,11 @@ def seconds_in(text: str) -> float:
 
 
 def most_telling(table: PaperTable, trials: Sequence[Trial], missing: Sequence[Trial]) -> list[Trial]:
-    """Return the missing trials, the most telling first.
+    """Return the missing trials, the most informative first.
 
-    A finding is a comparison of two cells; it says something once both have a run, and more with each
-    further seed. So pairs of cells come first, seed by seed, those that lack one run before those that lack
-    both; then the cells that no finding speaks of.
+    A finding compares two cells; it needs a run of both, and each further seed adds to it. So pairs of
+    cells come first, seed by seed, those that lack one run before those that lack both; then cells without
+    a finding.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def most_telling(table: PaperTable, trials: Sequence[Trial], missing: Sequence[T
 
 
 class Display(bars.Progress):
-    """Show how many rounds of all trials are done: a bar on a terminal, and a line for each run that ends."""
+    """Show how many rounds of all trials are done, by a bar on a terminal, and a line per ended run."""
 
     def __init__(self, trials: Sequence[Trial], console: Console) -> None:
         columns = (
@@ -128,12 +128,12 @@ class Display(bars.Progress):
         self._bar = self.add_task("", total=total, completed=sum(self._rounds.values()))
 
     def moved(self, trial: Trial, rounds: int) -> None:
-        """Show how far a run has come."""
+        """Update the number of a run's completed rounds."""
         self._rounds[trial.folder.name] = rounds
         self.update(self._bar, completed=sum(self._rounds.values()))
 
     def ended(self, trial: Trial, how: str) -> None:
-        """Say how a run ended."""
+        """Print how a run ended."""
         self.moved(trial, trial.rounds)
         self._count += 1
         text = f"[{self._count}/{self._total}] {trial.label}: {how}"
@@ -141,20 +141,20 @@ class Display(bars.Progress):
 
 
 POLL = 0.2  # seconds
-PATIENCE = 20.0  # seconds that runs have to end when they are asked to
+PATIENCE = 20.0  # seconds for runs to end after SIGTERM
 LOG = "log.txt"
-ENDS = (0, 1)  # the exit statuses of a run that finished, and of one that has diverged, or failed
+ENDS = (0, 1)  # exit statuses of a run that finished, and of one that diverged or failed
 
 
 @dataclass
 class Running:
-    """Trials that wait, run and have failed; each is a process of one thread.
+    """Waiting, running and failed trials; each runs as a process with one thread.
 
     Parameters
     ----------
     jobs : how many run at a time
-    finished : tells whether a trial's run is there
-    deadline : when runs under way are ended, as ``time.monotonic`` tells it; they go on another time
+    finished : says whether a trial's run is finished
+    deadline : ``time.monotonic`` at which current runs are ended; they can be resumed
     """
 
     jobs: int
@@ -165,12 +165,11 @@ class Running:
     _processes: dict[str, tuple[Trial, subprocess.Popen[bytes]]] = field(default_factory=dict)
 
     def run(self, trials: Sequence[Trial]) -> None:
-        """Run all; one that fails is noted, and the rest goes on.
+        """Run all trials; if one fails, record it and continue.
 
-        An interruption, or the deadline, ends those that run.
+        An interruption, or the deadline, ends the current runs.
 
-        Runs that another process has under way are left to it, and count among the jobs: those, say, of
-        this command before it was killed with SIGKILL.
+        Runs of another process, such as this command before a SIGKILL, are left to it and count as jobs.
         """
         waiting = list(trials)
         with interruptible(), self.display, self._ended():
@@ -178,7 +177,7 @@ class Running:
                 elsewhere = {trial.folder for trial in waiting if in_use(trial.folder)}
                 free = self.jobs - len(self._processes) - len(elsewhere)
                 for trial in [one for one in waiting if one.folder not in elsewhere][: max(0, free)]:
-                    if trial.folder.name in self._processes:  # of another cell of the same setting
+                    if trial.folder.name in self._processes:  # for another cell of the same setting
                         continue
                     waiting.remove(trial)
                     self._start(trial)
@@ -193,7 +192,7 @@ class Running:
         self._processes[trial.folder.name] = trial, _process(trial)
 
     def _look(self) -> None:
-        """See how far the runs have come, and which have ended."""
+        """Update the runs' progress, and collect those that have ended."""
         for name, (trial, process) in list(self._processes.items()):
             status = process.poll()
             if status is None:
@@ -237,7 +236,7 @@ def _process(trial: Trial) -> subprocess.Popen[bytes]:
 
 
 def rounds_done(folder: Path) -> int:
-    """Return the round of the last whole row of metrics.csv; 0 before there is one."""
+    """Return the round of the last complete row of metrics.csv; 0 before there is one."""
     with contextlib.suppress(OSError, IndexError, ValueError), open(folder / "metrics.csv", "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 400))
         return int(file.read().splitlines()[-2].split(b",")[0])
@@ -258,11 +257,11 @@ def fill(
     missing: Sequence[Trial],
     out: Console,
 ) -> list[tuple[Trial, str]]:
-    """Run what is missing, or as much as there is time for; return the trials that failed, and why."""
+    """Run the missing trials, as many as the budget allows; return the failed ones, with reasons."""
     deadline = math.inf
     if options.budget:
         seconds = seconds_in(options.budget)
-        deadline = time.monotonic() + seconds - min(PATIENCE, seconds / 10)  # in which runs have to end
+        deadline = time.monotonic() + seconds - min(PATIENCE, seconds / 10)  # time for runs to end
         missing = most_telling(table, trials, missing)
     _announce(table, trials, missing, out)
     if options.rerun:

@@ -1,9 +1,8 @@
 """Judge each claim of each paper, with the number of seeds behind it.
 
-Generated, never typed: the table and the figure of the front page, every claim in ``docs/reproduce.md``,
-and a paper's own claims at the top of its page. A claim that several tables of a paper test appears once,
-with all of its pairs of cells; two runs that are compared by the same number in several tables count once.
-A pair that was not run counts in each.
+Generated from this: the table and figure of the front page, every claim in ``docs/reproduce.md``, and the
+claims at the top of a paper's page. A claim tested by several tables appears once, with all of its pairs of
+cells. A pair of runs compared by the same number in several tables counts once; one not run counts in each.
 """
 
 from collections import Counter
@@ -36,7 +35,7 @@ from .text_claims import places
 SMALLER = " (smaller setting)"
 NO_SEEDS = "deterministic"
 Settings = Mapping[Keys, Sequence[Ours]]
-FEWEST_SEEDS = 2  # of the pairs that the front page's mean is over: one has no interval
+FEWEST_SEEDS = 2  # per pair in the front page's mean: one has no interval
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,11 @@ class Claim:
 
     Parameters
     ----------
-    paper, text : whose it is, and what it says
+    paper, text : the paper, and the claim's text
     tables : the tables and figures that test it
     pairs : the comparisons at the paper's own setting, or those that were run at smaller ones
-    headline : whether it is the one that the front page shows
-    general : whether it is said of all pairs at once ("improves consistently"), so that they have one test
+    headline : whether the front page shows it
+    general : whether it is about all pairs at once ("improves consistently"), so that they have one test
     """
 
     paper: str
@@ -66,7 +65,7 @@ class Claim:
         return {verdict: counted[verdict] for verdict in VERDICTS}
 
     def verdict_of(self, pair: Comparison) -> str:
-        """Return the verdict on a pair of one table, which another table may have on more seeds."""
+        """Return the verdict on a table's pair, which another table may have with more seeds."""
         verdicts = zip(self.pairs, corrected_verdicts(self.pairs), strict=True)
         return next((verdict for one, verdict in verdicts if pair.is_in(one)), pair.verdict)
 
@@ -79,7 +78,7 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """All pairs that were run: one word where they agree, else how many pairs have which."""
+        """The verdict on the pairs that were run: one word if they agree, else the count of each."""
         counts = {verdict: count for verdict, count in self.counts.items() if count and verdict != NOT_RUN}
         if len(counts) < 2:
             return next(iter(counts), NOT_RUN)
@@ -92,12 +91,12 @@ class Claim:
 
     @property
     def ahead(self) -> int:
-        """In how many of them the mean difference has the claim's sign, however small."""
+        """In how many of the pairs run the mean difference has the claim's sign, however small."""
         return sum(pair.ahead for pair in self.run)
 
     @property
     def seeds(self) -> str:
-        """On how many seeds these stand: the fewest and the most; NO_SEEDS where they decide nothing."""
+        """The fewest and the most seeds of the pairs run; NO_SEEDS if the seed decides nothing."""
         counts = {pair.seeds for pair in self.run}
         if counts and not any(pair.seeded for pair in self.run):
             return NO_SEEDS
@@ -106,8 +105,9 @@ class Claim:
 
 @dataclass(frozen=True)
 class Pooled:
-    """The mean gain over all pairs of a claim in percentage points, its 95 % interval over pairs, and how
-    many of them share no run.
+    """A claim's mean gain over all pairs, in percentage points, with its 95 % interval over pairs.
+
+    ``pairs`` counts groups of pairs that share no run.
     """
 
     mean: float
@@ -122,7 +122,7 @@ class Pooled:
 
 @dataclass
 class _Tested:
-    """What tests a claim, collected table by table."""
+    """The tables and pairs that test a claim, collected table by table."""
 
     tables: list[str] = field(default_factory=list)
     pairs: list[Comparison] = field(default_factory=list)
@@ -130,7 +130,7 @@ class _Tested:
     general: bool = False
 
     def add(self, table: str, pair: Comparison) -> None:
-        """Take in a pair, once however many tables it fills."""
+        """Add a pair, once even if several tables have it."""
         if table not in self.tables:
             self.tables.append(table)
         if not any(map(pair.is_in, self.pairs)):
@@ -138,7 +138,7 @@ class _Tested:
 
 
 def find_claims(paper: str) -> list[Claim]:
-    """Return a paper's claims in the order of its tables; what was run in a smaller setting apart."""
+    """Return a paper's claims in the order of its tables; those at a smaller setting are separate."""
     folder = paper_tables.PAPERS / paper
     ours = [folder / "ours" / f"{name}.csv" for name in paper_tables.tables(paper)]
     files = [folder / "tables.yaml", *sorted(folder.glob("tables/*.csv")), *ours]
@@ -147,12 +147,12 @@ def find_claims(paper: str) -> list[Claim]:
 
 @lru_cache(maxsize=16)  # pages, front page and figures ask for the same claims
 def _claims_of(paper: str, _: tuple[bytes, ...]) -> list[Claim]:
-    """Return the claims that a paper's files, of this content, hold."""
+    """Return the claims in a paper's files; their content is the key of the cache."""
     return _judge(paper, ((table, _settings(table)) for table in paper_tables.tables(paper).values()))
 
 
 def table_claims(table: PaperTable, settings: Settings) -> dict[str, Claim]:
-    """Return the claims that a table tests by their text, each with the pairs of all tables that test it."""
+    """Return, by text, the claims that a table tests, each with the pairs of all tables that test it."""
     texts = {finding["text"] for finding in table.findings}
     others = [
         other
@@ -190,7 +190,7 @@ def _apart(paper: str, text: str, whole: _Tested, smaller: _Tested) -> Iterator[
 
 
 def claim_line(claim: Claim) -> str:
-    """Return a claim with its verdict and what that stands on, as a line for the terminal."""
+    """Return a claim, its verdict, and its pairs and seeds, as a line for the terminal."""
     run = len(claim.run)
     if not run:
         return f"{claim.text}: {NOT_RUN}"
@@ -209,11 +209,11 @@ class Headline:
     Parameters
     ----------
     claim : with all of its pairs
-    pairs : those that the mean is over: all that were run with two seeds or more
-    paper, ours : the mean gains, in percentage points; None where the paper prints no number
-    interval : of ours, over the seeds that all of these pairs have
+    pairs : number of pairs in the mean: those run with two seeds or more
+    paper, ours : the mean gains, in percentage points; None if not all of these pairs have one
+    interval : of our mean gain, over the seeds that all of these pairs share
     seeds : how many these are
-    ratio : of a loss in place of a gain: at least how many times the better one it is
+    ratio : for losses instead of gains, the smallest factor between worse and better
     is_smaller : whether ours was run in a smaller setting than the paper's
     """
 
@@ -228,7 +228,7 @@ class Headline:
 
     @property
     def verdict(self) -> str:
-        """The verdict on the mean; of a deterministic loss, that on its pairs."""
+        """The verdict on the mean; for a deterministic loss, the verdict on its pairs."""
         if self.ours is None:
             return self.claim.verdict
         return decide(self.interval)
@@ -274,7 +274,7 @@ FRONT = [
 
 
 def front_table(papers: Sequence[str]) -> str:
-    """Return the table of the front page in Markdown: a line for each paper, what is decided first."""
+    """Return the table of the front page in Markdown: a line for each paper, decided ones first."""
     headlines = [headline for paper in papers if (headline := find_headline(paper)) is not None]
     headlines.sort(key=lambda one: min(i for i, verdict in enumerate(VERDICTS) if verdict in one.verdict))
     lines = [
@@ -327,15 +327,13 @@ def claims_table(papers: Sequence[str]) -> str:
 
 
 def page_claims(paper: str) -> str:
-    """Return the claims of a paper's page in Markdown, each with where the text makes and a table tests it."""
+    """Return a paper's claims in Markdown, with the places in the text and the tables that test them."""
     rows = [
         [*_claim_row(claim), places(paper, claim.text.removesuffix(SMALLER)), _links(claim)]
         for claim in find_claims(paper)
     ]
     heads = [*COLUMNS, "in the text", "tables"]
-    kept = [
-        place for place in range(len(heads)) if any(row[place] for row in rows)
-    ]  # a column says something
+    kept = [place for place in range(len(heads)) if any(row[place] for row in rows)]  # not empty
     return markdown_table([heads[i] for i in kept], [[row[i] for i in kept] for row in rows]).rstrip()
 
 
@@ -373,7 +371,7 @@ def paper_title(paper: str) -> str:
     return page.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
 
 
-# What can be reproduced: the papers' tables, how many of their cells have a number of ours, what holds.
+# Overview: the papers' tables, how many of their cells have been run, and which claims hold.
 
 
 def show_overview(papers: Sequence[str], out: Console) -> None:
@@ -381,7 +379,7 @@ def show_overview(papers: Sequence[str], out: Console) -> None:
 
     Raises
     ------
-    UserError : for a paper that is not there
+    UserError : if a paper does not exist
     """
     counts = {
         (paper, name): _counts(one) for paper in papers for name, one in paper_tables.tables(paper).items()
@@ -402,6 +400,6 @@ def show_overview(papers: Sequence[str], out: Console) -> None:
 
 
 def _counts(table: PaperTable) -> tuple[int, int, int]:
-    """Return how many cells there are, have a number of ours, and have none in the paper's own setting."""
+    """Return the number of cells, of those run, and of those run only in another setting than the paper's."""
     ours = results.ours(_settings(table)).values()
     return len(table.cells()), len(ours), sum(bool(one.changes) for one in ours)

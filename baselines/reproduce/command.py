@@ -1,4 +1,4 @@
-"""What ``python -m baselines.reproduce`` does: plan, run, collect and write a paper's table."""
+"""The command ``python -m baselines.reproduce``: plan, run, collect and write a paper's table."""
 
 import argparse
 import shutil
@@ -24,7 +24,7 @@ from .report import write_page
 
 
 def reproduce(options: argparse.Namespace) -> int:
-    """Do what the command line asks for; return the exit status."""
+    """Run the command line's request; return the exit status."""
     out = Console(soft_wrap=True, highlight=False, markup=False)
     options.overrides = with_config_dir(options.config_dir, options.overrides)
     _check(options)
@@ -95,7 +95,7 @@ def _check(options: argparse.Namespace) -> None:
 def _take_in(
     options: argparse.Namespace, table: PaperTable, folder: Path, rows: pd.DataFrame, out: Console
 ) -> int:
-    """Add the runs of another machine to the table; those that it has already stay as they are."""
+    """Add another machine's runs to the table; existing ones are kept."""
     source = transfer.unpacked(table, Path(options.collect))
     try:
         count, output = len(list(source.iterdir())), Path(options.output)
@@ -116,15 +116,15 @@ def _take_in(
 
 
 def _with(seeds: Sequence[int], rows: pd.DataFrame) -> list[int]:
-    """Return the seeds, and those that there are results of: a table shows them all."""
+    """Return the seeds, and those with results, since a table shows all of them."""
     others = [] if rows.empty else rows.seed.astype(int).tolist()
     return list(dict.fromkeys([*seeds, *others]))
 
 
 def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path, out: Console) -> None:
-    """Write all that is finished of these trials, with what was there before."""
+    """Write the results of finished trials, together with earlier results."""
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / LOCK):  # another process may have run other cells of it
+    with FileLock(folder / LOCK):  # another process may be writing other cells
         collect.collect(table, trials, scale, folder)
         page, drawn = write_table(table, folder)
         rows = collect.read(folder / f"{table.name}.csv")

@@ -1,4 +1,4 @@
-"""The picture of a table: paper and ours side by side, or curves with their spread."""
+"""The figure of a table: paper and ours side by side, or curves with their spread."""
 
 import json
 import textwrap
@@ -30,18 +30,18 @@ from baselines.reports.names import (
 from .paper_tables import Cell, PaperTable, agrees
 from .results import Ours, Results
 
-# Panels of a figure that is written to a file, and what all of them look like.
+# Panels of a figure that is written to a file, and their common look.
 
 
 mpl.use("Agg")
 
 
 COLUMNS = 3  # of panels
-LABEL = 36  # letters of a line along the vertical axis
+LABEL = 36  # characters of a line along the vertical axis
 
 
 def panelled(places: Sequence[int], columns: int = COLUMNS) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels in these places, counted row by row, and nothing in the others."""
+    """Return a figure with panels only in these places, counted row by row."""
     columns = min(max(places) + 1, columns)
     rows = max(places) // columns + 1
     size = (4.4 * columns, 3.6 * rows)
@@ -54,7 +54,7 @@ def panelled(places: Sequence[int], columns: int = COLUMNS) -> tuple[Figure, lis
 
 
 def finish_panels(axis: Axes, x: str, y: str) -> None:
-    """Label the axes; y stands at the first column alone."""
+    """Label the axes; y only in the first column."""
     axis.set_xlabel(x)
     place = axis.get_subplotspec()
     if place is None or place.is_first_col():
@@ -67,7 +67,7 @@ def finish_panels(axis: Axes, x: str, y: str) -> None:
 
 
 def curves(table: PaperTable, results: Results, points: pd.DataFrame) -> Figure:
-    """Draw ours by round, and the authors' where there are: a panel for all columns but the last."""
+    """Draw our curves, and the authors' if any: a panel per value of all key columns but the last."""
     chosen = _counting(table, results, points)
     chosen = chosen[[agrees(dict(keys), table.panels) for _, keys in chosen[list(table.keys)].iterrows()]]
     factor = table.points or 1.0
@@ -88,7 +88,7 @@ def curves(table: PaperTable, results: Results, points: pd.DataFrame) -> Figure:
         finish_panels(axis, _rounds(own.x, table.by), with_unit(table, table.quantity))
     if table.y_from is not None:
         low, top = factor * table.y_from, max(axis.dataLim.ymax for axis in axes)
-        axes[0].set_ylim(low, top + 0.05 * (top - low))  # the panels share it
+        axes[0].set_ylim(low, top + 0.05 * (top - low))  # shared by the panels
     _legend(figure, axes, table, line_key)
     _note(figure, results, "bands" if len(set(chosen.seed)) > 1 else "")
     return figure
@@ -114,7 +114,7 @@ def _legend(figure: Figure, axes: Sequence[Axes], table: PaperTable, line_key: s
 
 
 def _looks(table: PaperTable, column: str) -> dict[str, dict[str, Any]]:
-    """Return the line of each value: a method's own, or for numbers shades from the least to the greatest."""
+    """Return the line style of each value: a method's own; for numbers, shades by size."""
     values = list(table.keys[column])
     looks = line_styles([value_name(value, column) for value in values])
     if all(map(is_number, values)):
@@ -127,7 +127,7 @@ def _looks(table: PaperTable, column: str) -> dict[str, dict[str, Any]]:
 
 
 def with_unit(table: PaperTable, text: str) -> str:
-    """Return what an axis says of a table's numbers."""
+    """Return an axis label with the unit of a table's numbers."""
     text = text.replace("_", " ")
     if table.points is None or (table.measure is not None and table.metric != "accuracy"):
         return text
@@ -135,7 +135,7 @@ def with_unit(table: PaperTable, text: str) -> str:
 
 
 def _rounds(drawn: "pd.Series[int]", unit: str) -> str:
-    """Return what stands below the axis of rounds; where some are not drawn, their peaks are not seen."""
+    """Return the label of the rounds' axis; say so if not all are drawn, as peaks may be missing."""
     num_drawn, all_of_them = drawn.nunique(), int(drawn.max()) + 1
     return unit if num_drawn >= all_of_them - 1 else f"{unit} ({num_drawn} of {all_of_them} drawn)"
 
@@ -159,7 +159,7 @@ def _draw(
 
 
 def _counting(table: PaperTable, results: Results, points: pd.DataFrame) -> pd.DataFrame:
-    """Return the points in the setting of the numbers: those of two settings are never averaged."""
+    """Return the points in the same setting as the numbers: settings are never averaged."""
     changes = [
         results[keys].changes if keys in results else None
         for keys in points[list(table.keys)].itertuples(index=False, name=None)
@@ -168,7 +168,7 @@ def _counting(table: PaperTable, results: Results, points: pd.DataFrame) -> pd.D
 
 
 def _grid(panels: list[tuple[str, ...]], last: Sequence[str]) -> tuple[list[int], int]:
-    """Return the place of each panel and the number of columns, one for each of the ``last`` key's values.
+    """Return each panel's place and the number of columns, one per value of the ``last`` key.
 
     Panels of a single key follow each other.
     """
@@ -183,7 +183,7 @@ def _grid(panels: list[tuple[str, ...]], last: Sequence[str]) -> tuple[list[int]
 
 
 OURS, PAPER = COLOURS["blue"], "black"
-MARKERS = {  # and how they are filled
+MARKERS = {  # marker and fill
     "ours": ("o", "full"),
     "ours, one seed": ("o", "none"),
     "ours, not the paper's setting": ("x", "full"),
@@ -231,19 +231,19 @@ def dots(table: PaperTable, results: Results) -> Figure:
 
 
 def _label(ours: Ours) -> str:
-    """Return how a number of ours is marked."""
+    """Return the key of ``MARKERS`` for one of our numbers."""
     if ours.changes:
         return "ours, not the paper's setting"
     return "ours, one seed" if _is_single(ours) else "ours"
 
 
 def _is_single(ours: Ours) -> bool:
-    """Say whether a number has no spread because it is of one seed."""
+    """Say whether a number lacks a spread because it has one seed."""
     return ours.seeded and len(ours.by_seed) == 1
 
 
 def along(table: PaperTable, results: Results) -> Figure:
-    """Draw the number over the column that the paper's figure has along its axis."""
+    """Draw the number over the key column that is the paper's horizontal axis."""
     assert table.x is not None
     ticks = list(table.keys[table.x])
     others = [key for key in table.keys if key != table.x]
@@ -262,12 +262,12 @@ def along(table: PaperTable, results: Results) -> Figure:
     for axis, panel in zip(axes, panels, strict=True):
         for number, (label, on_it) in enumerate(lines.items()):
             own = [cell for cell in on_it if not panel_key or cell.keys[panel_key] == panel]
-            below = len(lines) - 1 - number  # the wider, so that it is seen where another lies on it
+            below = len(lines) - 1 - number  # wider below, so that it shows under another line
             look = looks[number] | {"linewidth": 1.4 + 0.8 * below}
             del look["marker"]
             _line(axis, table, results, own, label, look)
         axis.set_xticks(range(len(ticks)), [value_name(tick, table.x) for tick in ticks])
-        axis.set_xlim(-0.25, len(ticks) - 0.75)  # also where one place alone has a number
+        axis.set_xlim(-0.25, len(ticks) - 0.75)  # even if only one place has a number
         axis.set_title(cell_name({panel_key: panel}) if panel_key else "", fontsize=9)
         finish_panels(axis, column_name(table.x), with_unit(table, table.subject))
     values = [ours.mean for ours in results.values()]
@@ -292,7 +292,7 @@ def _line(
     label: str,
     look: dict[str, Any],
 ) -> None:
-    """Draw ours with its spread, hollow where it is of one seed, and the paper's in squares."""
+    """Draw ours with its spread, hollow for one seed, and the paper's as squares."""
     ticks, factor = list(table.keys[str(table.x)]), table.points or 1.0
     printed, measured = {}, {}
     for cell in cells:
@@ -306,7 +306,7 @@ def _line(
         places = range(len(ticks))
         mean = [
             factor * measured[place].mean if place in measured else nan for place in places
-        ]  # a gap where nothing has run
+        ]  # a gap where nothing was run
         std = [factor * (measured[place].std or 0.0) if place in measured else nan for place in places]
         axis.errorbar(places, mean, std, marker="o", ms=4, elinewidth=1.4, label=label, **look)
         single = {place: factor * one.mean for place, one in measured.items() if _is_single(one)}
@@ -315,19 +315,19 @@ def _line(
 
 
 def _note(figure: Figure, results: Results, spread: str) -> None:
-    """Say below the figure what bands or whiskers are, and in which setting ours was run."""
-    departure = textwrap.fill(_departure(results), int(14 * figure.get_figwidth()))  # letters to an inch
+    """Explain below the figure the bands or whiskers, and the setting in which ours was run."""
+    departure = textwrap.fill(_departure(results), int(14 * figure.get_figwidth()))  # characters per inch
     spread = f"{spread}: one standard deviation over seeds to each side" if spread else ""
     text = "\n".join(filter(None, [spread, departure]))
     figure.supxlabel(text, fontsize=8.5, color=COLOURS["vermillion"] if departure else "0.35")
 
 
-KEY = "Description"  # of the PNG file's texts: what it was drawn from
+KEY = "Description"  # key of the PNG's text that identifies the drawn numbers
 NOT_DRAWN = ("columns", "experiment", "findings", "keys", "lookup", "readings", "seeds", "show", "where")
 
 
 def figure_key(table: PaperTable, results: Results, points: pd.DataFrame) -> str:
-    """Return a hash of all that a figure shows: numbers, curves, printed numbers, names and colours."""
+    """Return a hash of everything a figure shows: numbers, curves, printed numbers, names and colours."""
     settings = {name: value for name, value in vars(table).items() if name not in (*NOT_DRAWN, "beside")}
     cells = [[*cell.keys.items(), cell.paper_mean, cell.paper_std] for cell in table.cells()]
     ours = [[keys, sorted(one.by_seed.items()), one.changes] for keys, one in sorted(results.items())]
@@ -343,7 +343,7 @@ def figure_key(table: PaperTable, results: Results, points: pd.DataFrame) -> str
 
 
 def read_key(path: Path) -> str:
-    """Return the hash of what a figure was drawn from; empty where there is none."""
+    """Return the hash in a figure's file; empty if there is none."""
     if not path.exists():
         return ""
     with Image.open(path) as image:
@@ -351,9 +351,9 @@ def read_key(path: Path) -> str:
 
 
 def draw_figure(table: PaperTable, results: Results, points: pd.DataFrame, folder: Path) -> Path | None:
-    """Draw ``<table>.png``, unless it shows the same already.
+    """Draw ``<table>.png``, unless it already shows the same.
 
-    Return its path, or None when there is nothing of ours to draw.
+    Return its path, or None if there are no results to draw.
     """
     if not results:
         return None
@@ -372,7 +372,7 @@ def draw_figure(table: PaperTable, results: Results, points: pd.DataFrame, folde
 
 
 def _departure(results: Results) -> str:
-    """Return what a reader must be told below the figure."""
+    """Return the note below the figure on departures from the paper's setting."""
     changes = {ours.changes for ours in results.values()}
     if len(changes) > 1:
         how = "not all" if "" in changes else "none"

@@ -1,4 +1,4 @@
-"""The paper's findings: A beats B. Is each confirmed, pair of cells by pair of cells, by a paired test?"""
+"""Test a paper's findings, "A beats B", in each pair of cells by a paired test."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,24 +19,24 @@ VERDICTS = (CONFIRMED, CONTRADICTED, UNDECIDED, NOT_RUN)
 
 @dataclass(frozen=True)
 class Comparison:
-    """One pair of cells that a finding speaks of.
+    """One pair of cells that a finding compares.
 
     Parameters
     ----------
-    keys : what both have in common
-    paper : how much better the better one is in the paper; None where a number is missing
-    ours : the same with us; None where one has not been run
-    interval : of ours, with 95 % confidence; None where there is one seed, or no spread
+    keys : the keys that both cells share
+    paper : how much better the better one is in the paper; None if a number is missing
+    ours : the same for our runs; None if one has not been run
+    interval : of our difference, with 95 % confidence; None with one seed, or without spread
     departs : whether ours were run in another setting than the paper's
-    seeds : how many both were run with; 0 where one has not been run
+    seeds : how many seeds both have; 0 if one has not been run
     seeded : whether the seed decides anything
-    runs : the configurations of both; a pair of them that is in several tables is one pair
-    quantity : what is compared: of the same two runs, one table may have the best round, another the last
-    or_equal : whether the finding holds of equals, too
-    points : what to multiply a difference by for percentage points; None where it is no share
-    by_seed : the difference of each seed that both have
-    ratio : of a loss, how many times the worse one is the better one; None elsewhere
-    label : what tells it from pairs of other tables, where its keys do not
+    runs : the configurations of both; several tables with the same two count as one pair
+    quantity : what is compared: of the same two runs, one table may use the best round, another the last
+    or_equal : whether the finding includes equality
+    points : factor from a difference to percentage points; None if it is not a share
+    by_seed : the difference for each seed that both have
+    ratio : of losses, the worse one divided by the better one; None otherwise
+    label : distinguishes it from pairs of other tables with the same keys
     """
 
     keys: dict[str, str]
@@ -55,24 +55,24 @@ class Comparison:
     label: str = ""
 
     def is_in(self, other: "Comparison") -> bool:
-        """Say whether the other pair has all the runs of this one, and maybe more seeds of them."""
+        """Say whether the other pair has all runs of this one, and possibly more seeds."""
         if not (self.runs and other.runs) or self.quantity != other.quantity:
             return False
         return all(ours <= theirs for ours, theirs in zip(self.runs, other.runs, strict=True))
 
     @property
     def ahead(self) -> bool:
-        """Whether the mean difference is as the finding says, however small."""
+        """Whether the mean difference has the finding's sign, however small."""
         return self.ours is not None and (self.ours > 0 or (self.or_equal and self.ours == 0))
 
     @property
     def verdict(self) -> str:
-        """Whether ours confirms or contradicts it, or zero is in the interval."""
+        """Whether ours confirms or contradicts it; undecided if the interval includes zero."""
         return NOT_RUN if self.ours is None else decide(self.interval)
 
     @property
     def p_value(self) -> float | None:
-        """The p value of the paired t-test; None where there is no test: on one seed, or where one diverged."""
+        """The p value of the paired t-test; None without a test: on one seed, or if a run diverged."""
         differences = [*self.by_seed.values()]
         if not self.seeded or not np.isfinite(differences).all() or student_interval(differences) is None:
             return None
@@ -80,7 +80,7 @@ class Comparison:
 
 
 def decide(interval: tuple[float, float] | None) -> str:
-    """Return the verdict on a difference by its interval; of one that has diverged (NaN): undecided."""
+    """Return the verdict on a difference by its interval; undecided if a run diverged (NaN)."""
     low, high = interval or (-np.inf, np.inf)
     if low > 0:
         return CONFIRMED
@@ -90,10 +90,10 @@ def decide(interval: tuple[float, float] | None) -> str:
 def comparisons(
     table: PaperTable, finding: Mapping[str, Any], settings: Mapping[Keys, Sequence[Ours]]
 ) -> Iterator[tuple[Comparison, ...]]:
-    """Compare ours in every pair of cells that the finding speaks of.
+    """Compare ours in every pair of cells of the finding.
 
-    Each pair once at the paper's setting, not run where one of the two has not been; then in
-    each further setting that both were run in, those with the most rounds first.
+    For each pair, first the comparison at the paper's setting (not run if one of the two is missing), then
+    those at each further setting of both, those with the most rounds first.
     """
     if "below" in finding:
         yield from _levels(table, finding, settings)
@@ -130,7 +130,7 @@ def comparisons(
 def _levels(
     table: PaperTable, finding: Mapping[str, Any], settings: Mapping[Keys, Sequence[Ours]]
 ) -> Iterator[tuple[Comparison, ...]]:
-    """Compare each cell that the finding speaks of with the number that it lies below."""
+    """Compare each cell of the finding with the number that it should lie below."""
     level = float(finding["below"])
     for cell in table.cells():
         if not agrees(cell.keys, finding.get("where", {})):
@@ -146,7 +146,7 @@ def _levels(
 
 
 def pairs(table: PaperTable) -> Iterator[tuple[Keys, Keys]]:
-    """Yield the values of the keys of every pair of cells that a finding of the table compares."""
+    """Yield the keys' values of every pair of cells that the table's findings compare."""
     for finding in table.findings:
         if "below" in finding:
             continue
@@ -155,7 +155,7 @@ def pairs(table: PaperTable) -> Iterator[tuple[Keys, Keys]]:
 
 
 def _pairs(cells: Sequence[Cell], finding: Mapping[str, Any]) -> Iterator[tuple[Cell, Cell]]:
-    """Yield every pair of cells that differ in the finding's column alone, the better one first."""
+    """Yield every pair of cells that differ only in the finding's column, the better one first."""
     by_keys = {tuple(cell.keys.values()): cell for cell in cells}
     column = finding["column"]
     for cell in cells:
@@ -172,7 +172,7 @@ def _pairs(cells: Sequence[Cell], finding: Mapping[str, Any]) -> Iterator[tuple[
 def _gains(
     table: PaperTable, gain: Mapping[str, Any], settings: Mapping[Keys, Sequence[Ours]]
 ) -> tuple[list[Cell], dict[Keys, list[Ours]]]:
-    """Return a cell for each pair that ``gain`` compares, whose numbers are how much better the better one is.
+    """Return a cell for each pair that ``gain`` compares; its numbers are the better one's gains.
 
     A finding on gains compares these: "the gain is larger where the data are not iid".
     """
@@ -194,7 +194,7 @@ def _gains(
 
 
 def _better(one: float | None, other: float | None, lower: bool) -> float | None:
-    """Return by how much one number is better than another; None where one is missing."""
+    """Return by how much one number is better than another; None if one is missing."""
     if one is None or other is None:
         return None
     return other - one if lower else one - other
@@ -209,7 +209,7 @@ def _by_seed(a: Ours, b: Ours, lower: bool) -> dict[int, float]:
 
 
 def _run(table: PaperTable, whole: Comparison, a: Ours, b: Ours, lower: bool) -> Comparison:
-    """Return the comparison with what was run in one setting, of the seeds that both have."""
+    """Return the comparison of the runs in one setting, over the seeds that both have."""
     by_seed = _by_seed(a, b, lower)
     if not by_seed:
         return whole
@@ -232,18 +232,18 @@ def _run(table: PaperTable, whole: Comparison, a: Ours, b: Ours, lower: bool) ->
 def corrected_verdicts(pairs: Sequence[Comparison]) -> list[str]:
     """Return each pair's verdict after Holm's correction for how many of them are tested.
 
-    A pair that is not tested keeps its verdict: it was not run, or is undecided, or the seed decides nothing.
+    An untested pair keeps its verdict: it was not run, is undecided, or the seed decides nothing.
     """
     p_values = [pair.p_value for pair in pairs]
     adjusted = adjust_holm([np.nan if p is None else p for p in p_values])
-    fails = adjusted >= 1 - CONFIDENCE  # False of NaN, which is not tested
+    fails = adjusted >= 1 - CONFIDENCE  # False for NaN, which is not tested
     return [UNDECIDED if failed else pair.verdict for pair, failed in zip(pairs, fails, strict=True)]
 
 
 def pooled_gains(pairs: Sequence[Comparison]) -> list[float]:
-    """Return the gains that one test over all pairs is of, in percentage points: seeds within pairs.
+    """Return the gains for one test over all pairs, in percentage points, averaged over seeds.
 
-    Pairs that share a run are no two observations, so their mean is one. Empty where a pair has no points.
+    Pairs that share a run are not independent: their mean counts once. Empty if a pair has no points.
     """
     groups: list[tuple[set[str], list[float]]] = []
     for pair in pairs:
@@ -262,7 +262,7 @@ def pooled_gains(pairs: Sequence[Comparison]) -> list[float]:
 
 
 def student_interval(differences: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's interval of the mean difference; None of one, and of equal ones without spread."""
+    """Return Student's interval of the mean difference; None for a single one, or without spread."""
     if len(differences) < 2 or tied(differences):
         return None
     mean, degrees = float(np.mean(differences)), len(differences) - 1

@@ -1,4 +1,4 @@
-"""The model that a run ended with, and the experiment that it is of: what some numbers of papers are measured on."""
+"""Load a run's last model and its experiment, on which some of the papers' numbers are measured."""
 
 import json
 from pathlib import Path

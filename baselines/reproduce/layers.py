@@ -1,8 +1,9 @@
-"""What a run's last model has learnt, layer by layer: the FedER thesis' figure 2.1 and section 2.2.
+"""What the layers of a run's last model have learnt: the FedER thesis' figure 2.1 and section 2.2.
 
-Each number is the mean over the convolutions of the model and the two unfoldings of each, of what EVBMF leaves
-of their singular values (:mod:`strategies.shared.linalg`). Figure 2.1 shows the noise of the initialisation
-leaving the layers; section 2.2.2 names stable rank, condition number and effective rank as measures of what stays.
+Each number is a mean over the model's convolutions and the two unfoldings of each, computed from the
+singular values that EVBMF keeps (:mod:`strategies.shared.linalg`). Figure 2.1 shows how the noise of the
+initialisation vanishes; section 2.2.2 measures the rest by stable rank, condition number and effective
+rank.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from .last_model import last_model
 
 
 def noise_share(folder: Path) -> float:
-    """Return the share of the layers' squared norms that is noise, in [0, 1]; 1 of a model that is all noise."""
+    """Return the share of the layers' squared norms that is noise, in [0, 1]."""
     return _mean(folder, linalg.noise_share)
 
 

@@ -1,9 +1,8 @@
-"""The figure of the front page, drawn from the committed tables: once for a wide screen, once for a phone.
+"""Draw the front page's figure from the committed tables, for a wide screen and for a phone.
 
-Left, the gain of each paper's method over its baseline, printed and ours, in each pair of the main claim;
-right, each cell whose accuracy is printed; below that, the verdicts on the pairs of
-all claims of a paper. A colour is a paper, in all of it. The numbers are in the file, too (``read_data``), so
-that a test can compare them with the tables.
+Left: the gain of each paper's method over its baseline, printed and ours, in each pair of the main claim.
+Right: each cell whose accuracy is printed; below, the verdicts on the pairs of all claims of a paper. Each
+paper has one colour. The file also holds the numbers (``read_data``), so a test can compare them.
 """
 
 import json
@@ -27,8 +26,8 @@ from .findings import CONFIRMED, CONTRADICTED, NOT_RUN, UNDECIDED, Comparison
 
 mpl.use("Agg")
 
-KEY = "Description"  # of the PNG file's texts
-LEFT, RIGHT = -8.0, 13.0  # percentage points: intervals end there
+KEY = "Description"  # of the PNG's text with the numbers
+LEFT, RIGHT = -8.0, 13.0  # percentage points, at which intervals are cut
 LEAST = 85.0  # per cent: cells below are drawn at the edge
 NEAR = 1.0  # percentage point
 LOOK: dict[Any, Any] = {
@@ -38,8 +37,8 @@ LOOK: dict[Any, Any] = {
     "figure.constrained_layout.w_pad": 0.12,
     "figure.constrained_layout.h_pad": 0.12,
 }
-FEW = 4  # pairs: a bar of these is too short for its number
-BARS = {  # face, pattern and letters: no colour, since a colour is a paper
+FEW = 4  # pairs: a bar of so few is too short for its number
+BARS = {  # face, pattern and letters; no colours, which stand for papers
     CONFIRMED: ("#333333", "", "white"),
     UNDECIDED: ("#D0D0D0", "", "black"),
     CONTRADICTED: ("white", "////", "black"),
@@ -56,7 +55,7 @@ def overview_data(papers: Sequence[str]) -> dict[str, Any]:
 
 
 def _contrast(paper: str, of_losses: bool) -> str:
-    """Return what the paper's headline claim compares: "FedER − FedAvg"; a loss with the best of the others."""
+    """Return what the headline claim compares: "FedER − FedAvg"; losses, with the best of the others."""
     findings = (finding for table in paper_tables.tables(paper).values() for finding in table.findings)
     finding = next(finding for finding in findings if finding.get("headline"))
     better, worse = (value_name(paper_tables.texts(finding[side])[0]) for side in ("better", "worse"))
@@ -64,9 +63,9 @@ def _contrast(paper: str, of_losses: bool) -> str:
 
 
 def _gains(paper: str) -> list[dict[str, Any]]:
-    """Return a row for each pair of the paper's headline claim, against its first baseline alone.
+    """Return a row for each pair of the headline claim, against its first baseline only.
 
-    A loss is compared with the best of the others: the row has the least ratio.
+    A loss is compared with the best of the others: the row has the smallest ratio.
     """
     claims = [claim for claim in find_claims(paper) if claim.headline and claim.run]
     if not claims:
@@ -78,7 +77,7 @@ def _gains(paper: str) -> list[dict[str, Any]]:
     printed = [pair for pair in pairs if pair.paper is not None or not is_printed]
     rows: dict[str, dict[str, Any]] = {}
     for row in (_gain(pair, claim.text.endswith(SMALLER)) for pair in printed):
-        known = rows.setdefault(row["name"], row)  # of several the first setting
+        known = rows.setdefault(row["name"], row)  # the first of several settings
         if row["ratio"] is not None:
             known["ratio"] = min(known["ratio"], row["ratio"])
     return list(rows.values())
@@ -103,12 +102,12 @@ def _gain(pair: Comparison, is_smaller: bool) -> dict[str, Any]:
 
 
 def _cells(paper: str) -> list[list[float]]:
-    """Return (paper, ours) in per cent of every cell that was run in the paper's setting."""
+    """Return (paper, ours) in per cent for every cell that was run in the paper's setting."""
     pairs = []
     for name, table in paper_tables.tables(paper).items():
         factor = table.points
         if factor is None or table.measure is not None or table.beside or table.split == "train":
-            continue  # no accuracy, or another reading of cells that are here already
+            continue  # not a test accuracy, or another reading of cells that are included
         rows = results.read(paper_tables.PAPERS / paper / "ours" / f"{name}.csv")
         ours = results.ours(results.settings(table, rows, {}))
         for cell in table.cells():
@@ -174,11 +173,11 @@ def draw_wide(data: dict[str, Any]) -> Figure:
 
 
 def draw_narrow(data: dict[str, Any]) -> Figure:
-    """Draw the panels below each other, with letters that a phone shows as large as a page's own."""
+    """Draw the panels below each other, with text that a phone shows as large as a page's own."""
     rows = sum(len(gains) for gains in data["gains"].values())
     heights = (2.0 + 0.11 * rows + 0.36 * len(data["gains"]), 4.4, 4.6)
     figure = plt.figure(figsize=(4.2, sum(heights)), dpi=200, layout="constrained")
-    panels: Any = figure.subfigures(3, 1, height_ratios=heights)  # each as wide as the figure
+    panels: Any = figure.subfigures(3, 1, height_ratios=heights)  # each has the figure's width
     gains, cells, verdicts = (panel.add_subplot() for panel in panels)
     _draw_short_gains(gains, data["gains"])
     _draw_cells(cells, data["cells"])
@@ -190,13 +189,13 @@ def draw_narrow(data: dict[str, Any]) -> Figure:
 
 
 def _colour(paper: str) -> str:
-    """Return a paper's colour: its method's."""
-    style = method_style(paper)  # a paper is called as its method
+    """Return a paper's colour, that of its method."""
+    style = method_style(paper)  # a paper has its method's name
     return COLOURS[style[0] if style else "black"]
 
 
 def _draw_named_gains(axis: Axes, gains: dict[str, list[dict[str, Any]]]) -> None:
-    """Draw a row for each pair, with its name and how many seeds it has."""
+    """Draw a row for each pair, with its name and number of seeds."""
     place, names = 0.0, []
     for paper, rows in gains.items():
         heading: dict[str, Any] = {"weight": "bold", "color": _colour(paper), "fontsize": 10.5}
@@ -217,7 +216,7 @@ def _draw_named_gains(axis: Axes, gains: dict[str, list[dict[str, Any]]]) -> Non
 
 
 def _draw_short_gains(axis: Axes, gains: dict[str, list[dict[str, Any]]]) -> None:
-    """Draw a row for each pair, below what its paper compares; the wide figure has the pairs' names."""
+    """Draw a row for each pair, under its paper's comparison; only the wide figure names the pairs."""
     place = 0.0
     for paper, rows in gains.items():
         pairs = f"{len(rows)} pairs"
@@ -264,7 +263,7 @@ def _beside(axis: Axes) -> dict[str, Any]:
 
 
 def _gain_marks() -> list[Line2D]:
-    """Return what the marks mean; each is in its paper's colour."""
+    """Return the legend of the marks, which are drawn in the papers' colours."""
     dark: dict[str, Any] = {"color": "0.25", "markersize": 6}
     hollow = dark | {"linestyle": "", "mfc": "white"}
     return [
@@ -288,7 +287,7 @@ def _draw_gain(axis: Axes, row: dict[str, Any], place: float, colour: str) -> No
         low, high = max(row["low"], LEFT), min(row["high"], RIGHT)
         axis.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
         for end, limit, mark in ((row["low"], LEFT, "<"), (row["high"], RIGHT, ">")):
-            if (end - limit) * limit > 0:  # it goes on
+            if (end - limit) * limit > 0:  # beyond the axis
                 axis.plot(limit, place, mark, color=colour, markersize=6)
     if row["paper"] is not None:
         axis.plot(row["paper"], place, "D", color="black", mfc="white", markersize=5.5, zorder=3)
@@ -322,7 +321,7 @@ def _cells_label(stop: str) -> str:
 
 
 def _cells_legend(axis: Axes, title: str, cells: dict[str, list[list[float]]], **place: Any) -> None:
-    """Name the dots; a title of one line says that the names have room for one."""
+    """Name the dots; fold the names if the title has several lines."""
     handles, papers = axis.get_legend_handles_labels()
     names = []
     for paper in papers:
@@ -334,14 +333,14 @@ def _cells_legend(axis: Axes, title: str, cells: dict[str, list[list[float]]], *
 
 
 def _absent(data: dict[str, Any]) -> str:
-    """Return which papers have no dot, and why."""
+    """Say which papers have no dots, and why."""
     return "no dots: " + ", ".join(
         _absence(paper) for paper in data["verdicts"] if paper not in data["cells"]
     )
 
 
 def _absence(paper: str) -> str:
-    """Return why a paper has no cell to compare."""
+    """Say why a paper has no cell to compare."""
     prints = any(
         cell.paper_mean is not None
         for table in paper_tables.tables(paper).values()
@@ -351,7 +350,7 @@ def _absence(paper: str) -> str:
 
 
 def _draw_verdicts(axis: Axes, verdicts: dict[str, dict[str, int]]) -> None:
-    """Draw a bar for each paper, as long as its pairs are many, below its name and how many were not run."""
+    """Draw a bar for each paper with the verdicts on its pairs, below its name and the number not run."""
     for place, (paper, counts) in enumerate(verdicts.items()):
         _draw_bar(axis, place, counts)
         above: dict[str, Any] = {"va": "bottom", "fontsize": 9, "weight": "bold"}
@@ -389,7 +388,7 @@ def _draw_bar(axis: Axes, place: int, counts: dict[str, int]) -> None:
     for verdict, (face, pattern, letters) in BARS.items():
         count = counts[verdict]
         axis.barh(place, count, left=start, facecolor=face, hatch=pattern, **edge)
-        high = place if count > FEW else place + 0.31  # below a bar that is too short for it
+        high = place if count > FEW else place + 0.31  # below a bar that is too short
         colour = letters if count > FEW else "black"
         if count:
             axis.text(

@@ -2,9 +2,9 @@
 
 The claims, the front page and its figure are renewed with them.
 
-Each table of the paper is one table here, with a row for each cell that was run. Numbers of another setting
-and other readings of the paper's text are further columns of it (``tables.yaml``: ``columns``, ``beside``).
-A table of many rows has the last key's values side by side.
+Each table of the paper becomes one table with a row per cell that was run. Numbers of another setting, and
+other readings of the paper's text, are further columns (``tables.yaml``: ``columns``, ``beside``). A table
+with many rows has the last key's values side by side.
 """
 
 import re
@@ -28,20 +28,20 @@ from .report import number_format
 from .results import Keys, Ours
 from .text_claims import page_others
 
-MANY = 30  # rows: of more, the last key's values stand side by side
+MANY = 30  # rows; with more, the last key's values are side by side
 DAGGER = " †"
 
 
 @dataclass(frozen=True)
 class _Column:
-    """Further numbers of a table's cells: of another setting, or another reading of the paper."""
+    """A column with numbers of another setting, or another reading of the paper."""
 
     heading: str
     table: PaperTable
     numbers: Mapping[Keys, Ours]
 
     def text(self, cell: Cell) -> str:
-        """Return mean, deviation and, of several, the seeds."""
+        """Return mean, deviation and, if several, the number of seeds."""
         ours = self.numbers.get(_keys(cell))
         if ours is None:
             return ""
@@ -60,12 +60,12 @@ class _View:
 
     @property
     def is_smaller(self) -> bool:
-        """Whether no number of ours is of the paper's setting."""
+        """Whether none of our numbers is at the paper's setting."""
         return all(ours.changes for ours in self.ours.values())
 
 
 def write_tables(papers: Sequence[str]) -> list[Path]:
-    """Renew the page and the figure of each table of which there are numbers; return the files."""
+    """Renew the page and figure of each table with results; return the files."""
     renewed: list[Path] = []
     for paper in papers:
         folder = paper_tables.PAPERS / paper / "ours"
@@ -76,7 +76,7 @@ def write_tables(papers: Sequence[str]) -> list[Path]:
 
 
 def write_table(table: PaperTable, folder: Path) -> tuple[Path, Path | None]:
-    """Write a table's page, and its figure where that shows anything else; return their paths."""
+    """Write a table's page, and its figure if that has changed; return their paths."""
     from .figures import draw_figure  # matplotlib takes a second
 
     rows = results.read(folder / f"{table.name}.csv")
@@ -90,7 +90,7 @@ def write_pages(papers: Sequence[str]) -> list[Path]:
 
     A wheel has neither front page nor ``docs``.
     """
-    with FileLock(paper_tables.PAPERS / LOCK):  # another process may have run another table
+    with FileLock(paper_tables.PAPERS / LOCK):  # another process may be writing
         renewed = [paper_tables.PAPERS / paper / "README.md" for paper in papers]
         for paper, page in zip(papers, renewed, strict=True):
             for part, content in (
@@ -116,7 +116,7 @@ def write_pages(papers: Sequence[str]) -> list[Path]:
 
 
 def replace_marked(path: Path, content: str, part: str = "claims") -> None:
-    """Put ``content`` between the two marks of a part of the file; without them nothing changes."""
+    """Put ``content`` between a part's two marks in a file; without marks, nothing changes."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     marked = re.compile(rf"(<!-- {part}: generated -->\n).*?(<!-- end -->)", re.S)
     fresh = marked.sub(lambda marks: f"{marks[1]}{content}\n{marks[2]}", text)
@@ -125,7 +125,7 @@ def replace_marked(path: Path, content: str, part: str = "claims") -> None:
 
 
 def page_tables(paper: str) -> str:
-    """Return all tables of a paper of which anything was run, in Markdown."""
+    """Return all tables of a paper with results, in Markdown."""
     parts = []
     for name, table in paper_tables.tables(paper).items():
         figure = f"![{table.title}](ours/{name}.png)"
@@ -163,7 +163,7 @@ def _view(table: PaperTable) -> _View:
 
 
 def _columns_beside(table: PaperTable, beside: PaperTable) -> Iterator[_Column]:
-    """Yield the further columns that another table gives a table."""
+    """Yield the further columns that ``beside`` adds to a table."""
     ours_beside = results.ours(results.settings(beside, _rows(beside), {}))
     own = [column for column in beside.keys if column not in table.keys]
     wanted = beside.beside.get("values", {})
@@ -200,14 +200,14 @@ def _section(view: _View) -> str:
 
 
 def _links(table: PaperTable) -> str:
-    """Return the links to every cell and, where the page does not show it, to the figure."""
+    """Return the links to every cell and, if the page does not show it, to the figure."""
     cells = f"[Every cell](ours/{table.name}.md)"
     hidden = not table.findings and (_folder(table.paper) / f"{table.name}.png").exists()
     return cells + (f", [figure](ours/{table.name}.png)." if hidden else ".")
 
 
 def _smaller(view: _View) -> str:
-    """Return in what a smaller setting differs from the paper's."""
+    """Say how a smaller setting differs from the paper's."""
     if not view.is_smaller or not view.ours:
         return ""
     changes = dict.fromkeys(ours.changes for ours in view.ours.values())
@@ -215,7 +215,7 @@ def _smaller(view: _View) -> str:
 
 
 def _below_each_other(view: _View, keys: Sequence[str]) -> list[list[str]]:
-    """Return a heading and a row for each cell; columns that are empty are left out."""
+    """Return a heading and a row for each cell, without empty columns."""
     table = view.table
     columns: dict[str, Callable[[Cell], str]] = {
         "paper": lambda cell: _spread(table, cell.paper_mean, cell.paper_std),
@@ -239,7 +239,7 @@ def _below_each_other(view: _View, keys: Sequence[str]) -> list[list[str]]:
 
 
 def _side_by_side(view: _View, keys: Sequence[str]) -> list[list[str]]:
-    """Return a heading and a row for all values of the last key."""
+    """Return a heading, and rows that have the last key's values side by side."""
     *outer, last = keys
     values = list(dict.fromkeys(cell.keys[last] for cell in view.cells))
     groups: dict[Keys, dict[str, Cell]] = {}
@@ -293,7 +293,7 @@ def _seeds(view: _View, cell: Cell) -> str:
 
 
 def _see(view: _View, cell: Cell) -> str:
-    """Return the numbers of the differences that a cell stands on."""
+    """Return the numbers of the page's differences that apply to a cell."""
     own = [one["difference"] for one in view.table.readings if agrees(cell.keys, one["where"])]
     own += [
         column.table.beside["difference"]
@@ -317,11 +317,11 @@ def _format(table: PaperTable) -> str:
     return ".4g" if form == ".4f" else form
 
 
-# What was not run, and what it would take.
+# What was not run, and what that would cost.
 
 
 def page_missing(paper: str) -> str:
-    """Return a row for each table with cells that have no number at the paper's setting."""
+    """Return a row for each table that has cells without a number at the paper's setting."""
     rows = []
     for name, table in paper_tables.tables(paper).items():
         numbers = results.ours(results.settings(table, _rows(table), {}))
@@ -336,12 +336,12 @@ def page_missing(paper: str) -> str:
 
 
 def _cost(table: PaperTable, runs: int) -> str:
-    """Return the runs, and their hours by the runs at the paper's setting that there are."""
+    """Return the number of runs, and their hours estimated from existing runs at the paper's setting."""
     rows = _rows(table)
     text = f"{runs} run{'s' * (runs > 1)}"
     if rows.empty or "seconds" not in rows:
         return text
-    own = rows[(rows.changes == "") & (rows.seconds != "")]  # an early row does not say how long it took
+    own = rows[(rows.changes == "") & (rows.seconds != "")]  # early rows lack a duration
     if own.empty:
         return text
     hours = median(own.seconds.astype(float)) * runs / 3600

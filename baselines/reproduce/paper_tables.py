@@ -1,4 +1,4 @@
-"""The papers' tables, cell by cell: which run fills which, and what the paper prints there.
+"""The papers' tables, cell by cell: the run for each, and the printed number.
 
 ``papers/<paper>/tables.yaml`` maps a table's name to
 
@@ -7,38 +7,37 @@ keys : {column: {value: overrides}}; a cell has one value of every column
 where : a list of {column: value or values, ..., overrides}: more overrides for the cells that agree
 lookup : {file, columns: {column: key}, row: {column: value}}: overrides ``key=value`` from the row of
     ``tables/<file>.csv`` that agrees with the cell (and with ``row``) in all columns that both have
-metric, split : which rows of metrics.csv count; split is ``test`` by default, and ``weight_*`` the mean of
-    all metrics that begin so
+metric, split : which rows of metrics.csv count; split is ``test`` by default; ``weight_*`` means all
+    metrics that begin so, averaged
 reduction : from rounds to one number: ``last``, ``best``, or ``last10``, the mean of the last ten
-scale : what to multiply our number by to compare it with the paper's (100: the paper prints per cent)
+scale : factor from our number to the paper's (100: the paper prints per cent)
 measure : the dotted name of a function of a run's folder, where no metric is the paper's number
-curves : the table whose committed curves the measure is taken of; it is then a function of a curve, and no run
-    is needed where that table has them
-by : what a curve of the measure has along its axis, ``epoch``; the measure then returns a curve of a run's folder
-lower : whether less is better, as it is of a loss
-seeds : how many seeds the paper's numbers are over
-seeded : false where the seed decides nothing, so that a single run is enough
-y_from : where the figure's vertical axis begins; what lies below is cut off
-x : the column that the paper's figure has along its axis; a figure without one shows rounds
-findings : what the paper concludes: a list of {text, column, better, worse, where}, a value or several
-    each; of two cells that differ in ``column`` alone, ``better`` is better than ``worse``, or with
-    ``or_equal: true`` no worse. With ``gain: {column, better, worse}`` not the cells' numbers are compared, but
-    how much ``better`` gains over ``worse`` there. With ``below`` in place of the three each cell's number
-    lies below that. ``general: true`` marks a claim about all pairs at once, which gets one test over them,
-    ``headline: true`` the claim that the front page shows
-
-title : what the paper calls the table, what its numbers are, and their unit
-label : what tells its pairs of cells from those of other tables, where their keys do not
-columns : {overrides: heading}: what a column of numbers of another setting is called on the paper's page
-readings : a list of {where, difference}: the numbered difference of the page that these cells stand on
-beside : {table, heading, where, values}: on the page these numbers are further columns of another table:
-    of its cells that agree with ``where``, one for each of the ``values`` of keys that it does not have
+curves : the table with the committed curves to measure; the measure is then a function of a curve, and needs
+    no run if that table has them
+by : the axis of a measured curve, such as ``epoch``; the measure then returns a curve from a run's folder
+lower : whether less is better; for a loss it always is
+seeds : the paper's number of seeds
+seeded : false if the seed decides nothing, so that a single run is enough
+y_from : where the figure's vertical axis begins; lower values are cut off
+x : the column along the figure's axis; without it, a figure shows rounds
+findings : the paper's conclusions, a list of {text, column, better, worse, where}, each with one value or
+    several. Of two cells that differ only in ``column``, ``better`` is better than ``worse``; with
+    ``or_equal: true``, at least as good. With ``gain: {column, better, worse}``, the compared numbers are
+    the gains of that ``better`` over that ``worse``. With ``below`` instead of column, better and worse,
+    each cell's number lies below that. ``general: true`` marks a claim about all pairs at once, which gets
+    one test over them; ``headline: true`` the claim that the front page shows
+title : the paper's name of the table, what its numbers are, and their unit
+label : distinguishes its pairs of cells from those of other tables with the same keys
+columns : {overrides: heading}: the headings on the paper's page of columns with another setting's numbers
+readings : a list of {where, difference}: the number of the page's difference that applies to these cells
+beside : {table, heading, where, values}: on the page, these numbers are further columns of another table:
+    for its cells that agree with ``where``, one for each of the ``values`` of keys that it lacks
 show : ``figure``: the page has this table's figure, and no table of its own
-panels : {column: values}: the panels that the figure has; without it all of them
+panels : {column: values}: the figure's panels; without it, all of them
 
 ``papers/<paper>/tables/<table>.csv`` holds the same key columns with ``paper_mean`` and ``paper_std``, in
-the paper's order of rows. A table without such a file has every combination of its keys as cells. Where
-there are curves of the authors', ``<table>_curves.csv`` has them: the keys, ``round``, ``paper_value``.
+the paper's order of rows. A table without such a file has every combination of its keys as cells. The
+authors' curves, if any, are in ``<table>_curves.csv``: the keys, ``round``, ``paper_value``.
 """
 
 import csv
@@ -65,7 +64,7 @@ class Cell:
     ----------
     keys : {column: value} as printed
     overrides : what ``baselines.run`` takes, without the seed
-    paper_mean, paper_std : the printed number; None where there is none, or it cannot be read
+    paper_mean, paper_std : the printed number; None if there is none, or it is illegible
     """
 
     keys: Mapping[str, str]
@@ -107,7 +106,7 @@ class PaperTable:
 
     @property
     def quantity(self) -> str:
-        """What is counted in each round, in words."""
+        """The quantity measured in each round, in words."""
         split, metric = self.split, self.metric
         return f"mean {split} {metric.removesuffix('_*')}" if metric.endswith("*") else f"{split} {metric}"
 
@@ -121,7 +120,7 @@ class PaperTable:
 
     @property
     def points(self) -> float | None:
-        """What to multiply a number of ours by for per cent; None where it is no share."""
+        """The factor from a number, as the paper scales it, to per cent; None if it is not a share."""
         if self.scale == 100:
             return 1.0
         return 100.0 if self.metric == "accuracy" and self.measure is None else None
@@ -140,7 +139,7 @@ class PaperTable:
         ]
 
     def paper_curves(self) -> list[dict[str, str]]:
-        """Return the authors' curves, point by point; empty where there are none."""
+        """Return the authors' curves, point by point; empty if there are none."""
         return _rows(self.paper, f"{self.name}_curves")
 
     def _combinations(self) -> Iterator[dict[str, str]]:
@@ -181,7 +180,7 @@ def tables(paper: str) -> dict[str, PaperTable]:
 
     Raises
     ------
-    UserError : for a paper that is not there
+    UserError : if the paper does not exist
     """
     path = PAPERS / paper / "tables.yaml"
     if not path.exists():

@@ -1,6 +1,6 @@
-"""Plan which runs fill which cells of a table, at which scale.
+"""Plan the runs for the cells of a table, at a scale.
 
-``--scale`` reduces by one rule, whatever the table:
+``--scale`` reduces every table by the same rule:
 
 ======  ==========================================  =====================  ===============
 scale   rounds                                      local steps in a round  seeds
@@ -10,9 +10,9 @@ small   a fifth of the paper's, at least 10         the paper's            at mo
 smoke   2                                           2                      1
 ======  ==========================================  =====================  ===============
 
-Never more than the paper's. What departs from the paper's setting, by a scale or by an override of the
-user's, is a trial's ``changes``; it goes wherever its number goes. Where and how a trial is run (``WHERE``)
-is no part of its setting.
+Never more than the paper's. A trial's ``changes`` are its departures from the paper's setting, by a scale
+or by the user's overrides; they accompany its number everywhere. Where and how a trial is run (``WHERE``)
+is not part of its setting.
 """
 
 import shlex
@@ -27,7 +27,7 @@ from baselines.experiment.overrides import quoted
 from . import paper_tables
 from .paper_tables import Cell, PaperTable
 
-CHECKPOINTS = 20  # about so many in a run
+CHECKPOINTS = 20  # in a run, roughly
 WHERE = ("device", "threads", "runtime", "data_root", *BESIDE)
 
 
@@ -41,7 +41,7 @@ class Scale:
     seeds: int | None = None
 
     def changes(self, setting: Variants) -> dict[str, int | None]:
-        """Return {key: value} of what a setting is changed in."""
+        """Return {key: value} of the changed settings."""
         changed: dict[str, int | None] = {}
         rounds = max(self.least_rounds, round(self.share * setting.rounds))
         if rounds < setting.rounds:
@@ -65,11 +65,11 @@ class Trial:
 
     Parameters
     ----------
-    cell, seed : what it is a trial of
+    cell, seed : its cell and seed
     changes : overrides in which it departs from the paper's setting; empty for the paper's own
-    overrides : all that ``baselines.run`` is told, but where to write
+    overrides : all overrides of ``baselines.run``, except where to write
     rounds : how many
-    config : hash of the configuration, the same wherever it is run
+    config : hash of the configuration, the same on every machine
     folder : of the run, named by its identity
     """
 
@@ -83,7 +83,7 @@ class Trial:
 
     @property
     def arguments(self) -> list[str]:
-        """What follows ``python -m baselines.run``."""
+        """The arguments of ``python -m baselines.run``."""
         every = max(1, self.rounds // CHECKPOINTS)
         keeping = [
             f"hydra.run.dir={quoted(str(self.folder))}",
@@ -94,7 +94,7 @@ class Trial:
 
     @property
     def command(self) -> str:
-        """The same as a line for a shell."""
+        """The command as a line for a shell."""
         return f"OMP_NUM_THREADS=1 python -m baselines.run {shlex.join(self.arguments)}"
 
     @property
@@ -104,7 +104,7 @@ class Trial:
 
 
 def table_of(paper: str, name: str) -> PaperTable:
-    """Return a paper's table; ``UserError`` for one that is not there."""
+    """Return a paper's table; raise ``UserError`` if it does not exist."""
     tables = paper_tables.tables(paper)
     if name not in tables:
         raise UserError(f"no table {name!r} of {paper}: expected one of {', '.join(tables)}")
@@ -143,8 +143,8 @@ def plan(
 
     Parameters
     ----------
-    extra : overrides of the user's, for every run
-    output : the folder that run folders are made in
+    extra : the user's overrides, for every run
+    output : the folder of the run folders
     """
     seeds = seeds[: SCALES[scale].seeds]
     return [
@@ -161,10 +161,10 @@ def _trials(
     departing = [override for override in extra if not says_where(override)]
     try:
         run, setting = Variants(overrides), Variants([*cell.overrides, *departing])
-    except UserError as error:  # an override of the user's that not all cells take
+    except UserError as error:  # a user's override that not all cells take
         raise UserError(f"{' '.join(cell.keys.values())}: {error}") from error
     if departing and setting.config_hash() == Variants(cell.overrides).config_hash():
-        departing = []  # they say what is so already
+        departing = []  # they change nothing
     reduced = scale.changes(run)
     changes = [*departing, *_overrides(reduced)]
     run.change(reduced)
@@ -182,7 +182,7 @@ def _trials(
 
 
 def says_where(override: str) -> bool:
-    """Say whether an override decides where or how a trial is run, and not what."""
+    """Say whether an override decides only where or how a trial is run."""
     return override.lstrip("+").partition("=")[0].partition(".")[0] in WHERE
 
 

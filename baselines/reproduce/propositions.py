@@ -1,23 +1,22 @@
-"""Two propositions of the GMA thesis (section 3.3), measured at the model that a run ended with.
+"""Two propositions of the GMA thesis (section 3.3), measured at a run's last model.
 
-From that model w each node trains once more, as in a round, with several draws of its batches. With delta_n the
-update of node n in one coordinate, mu_n its mean over the draws, and b the run's mask (w_n - w, as the thesis
-writes it; a mask does not depend on the sign):
+From that model w each node trains one more round, with several draws of its batches. In one coordinate,
+delta_n is the update of node n, mu_n its mean over the draws, and b the run's mask. (The thesis writes
+updates as w_n - w; a mask does not depend on the sign.)
 
 * Proposition 3.3.6 bounds the least ||b * grad f(w_t)||^2 over t < T by a term in 1 / T and a floor
   (``masked_gradient``: at w_T, f the mean loss over all nodes' examples). Its log10 falls by one for ten times
   the rounds where the bound is tight.
-* Proposition 3.3.7 says of a coordinate in which more than tau N nodes have mu_n > 0 that the masked update is
-  the update, b = 1, but with a probability of the order of exp(-(min mu_n)^2 / sigma^2), the minimum over
-  these nodes. A coordinate is counted with either sign: the proposition is symmetric.
+* Proposition 3.3.7 is about coordinates in which more than tau N nodes have mu_n > 0. There b = 1, except
+  with a probability of the order of exp(-(min mu_n)^2 / sigma^2), the minimum over these nodes. Both signs
+  count: the proposition is symmetric.
 
-The agreement of signs is |2 p - 1| where the share p of nodes moves up. So p > tau does not give it: with
-tau = 0.4 six nodes of ten that move up and four that move down have an agreement of 0.2, and are masked however
-sure their signs are. ``mask_stability`` counts the coordinates of the proposition, ``mask_stability_agreeing``
-those in which the expected signs agree by tau, |2 p - 1| >= tau.
+If a share p of nodes moves up, signs agree by |2 p - 1|, so p > tau is not enough. For tau = 0.4, six nodes
+up and four down agree by 0.2, and are masked however certain their signs are. ``mask_stability`` counts the
+proposition's coordinates, ``mask_stability_agreeing`` those whose expected signs agree, |2 p - 1| >= tau.
 
-Half of the draws give mu and sigma (the largest of any node's deviations: delta_n is taken as Gaussian), the
-other half the mask.
+Half of the draws give mu and sigma, the other half the mask. delta_n counts as Gaussian, and sigma is the
+largest of the nodes' deviations.
 """
 
 from functools import cache
@@ -52,12 +51,12 @@ def mask_stability(folder: Path) -> float:
 
 
 def mask_stability_agreeing(folder: Path) -> float:
-    """Return the same where the signs of the expected updates agree by tau."""
+    """Return how often the mask is 1 where the signs of the expected updates agree by tau or more."""
     return _stability(folder)[1]
 
 
 def mask_bound(folder: Path) -> float:
-    """Return what proposition 3.3.7 promises of the same coordinates: the mean of 1 - exp(-(min mu)^2 / sigma^2)."""
+    """Return proposition 3.3.7's bound for its coordinates: the mean of 1 - exp(-(min mu)^2 / sigma^2)."""
     return _stability(folder)[2]
 
 
@@ -72,7 +71,7 @@ def _stability(folder: Path) -> tuple[float, float, float]:
 
 
 def stability(updates: Tensor, masks: Tensor, tau: float) -> tuple[float, float, float]:
-    """Return the three numbers from updates [draws, nodes, P] and masks of other draws [draws, P]."""
+    """Return these three numbers, given updates [draws, nodes, P] and masks of other draws [draws, P]."""
     means, sigma = updates.mean(0), updates.std(0).amax(0)
     ups, downs = (means > 0).double().mean(0), (means < 0).double().mean(0)
     least = torch.maximum(
@@ -108,7 +107,7 @@ def _updates(experiment: Experiment, start: Tensor, draw: int) -> Tensor:
 
 
 def mask_of(updates: Tensor, experiment: Experiment) -> Tensor:
-    """Return the factors [P] of the run's mask for updates [N, P]."""
+    """Return the values [P] of the run's mask for updates [N, P]."""
     mask = experiment.strategy().mask  # type: ignore[attr-defined]
     if mask.is_identity:
         raise UserError("the run has no mask: run it with mask=agreement")

@@ -1,4 +1,4 @@
-"""Paper beside ours as Markdown: the cells with their means, spreads and differences, and the findings."""
+"""Paper and ours as Markdown: the cells with means, spreads and differences, and the findings."""
 
 import math
 import re
@@ -58,9 +58,9 @@ def _cells(table: PaperTable, results: Results) -> str:
 
 
 def _ours(table: PaperTable, cell: Cell, number: Ours | None, printed: bool) -> list[str]:
-    """Return our part of a row; of an empty one the selection that fills it.
+    """Return our part of a row; for an empty one, the selection that fills it.
 
-    A number of another setting has no difference from the paper's: it would say nothing.
+    A number of another setting has no difference from the paper's, which would be meaningless.
     """
     if number is None:
         where = ",".join(f"{key}={value}" for key, value in cell.keys.items())
@@ -73,7 +73,7 @@ def _ours(table: PaperTable, cell: Cell, number: Ours | None, printed: bool) -> 
 
 
 def _further(table: PaperTable, settings: Mapping[Keys, list[Ours]]) -> Iterator[str]:
-    """Yield what was measured of a cell in other settings than the one that counts."""
+    """Yield a table of the cells' numbers in other settings than the one that counts."""
     order = [tuple(cell.keys.values()) for cell in table.cells()]
     rest = [(keys, one) for keys in order for one in settings.get(keys, [])[1:]]
     if not rest:
@@ -112,7 +112,7 @@ def _findings(table: PaperTable, settings: Mapping[Keys, list[Ours]]) -> Iterato
 
 
 def counting(several: Sequence[Comparison]) -> Comparison:
-    """Return the comparison of a pair of cells that counts in its table: the first that was run."""
+    """Return the comparison of a pair that counts in its table: the first that was run."""
     return next((one for one in several if one.ours is not None), several[0])
 
 
@@ -134,7 +134,7 @@ def _number(table: PaperTable, mean: float | None, std: float | None) -> str:
 
 
 def number_format(table: PaperTable) -> str:
-    """Return how Python is to write a number of a table."""
+    """Return Python's format of a table's numbers."""
     if table.metric == "loss":
         return ".3g"
     return ".2f" if table.scale == 100 else ".4f"
@@ -147,15 +147,15 @@ def write(table: PaperTable, settings: Mapping[Keys, list[Ours]], folder: Path) 
     return target
 
 
-# A paper's tables as one HTML page: the generated pages, one below the other, with their figures.
+# A paper's tables as one HTML page: the generated pages below each other, with their figures.
 
 
 def write_page(papers: list[str], target: Path) -> None:
-    """Write a page of these papers' tables that needs nothing else; its tables sort.
+    """Write a self-contained page with these papers' tables, which can be sorted.
 
     Raises
     ------
-    UserError : for a paper that is not there, or none of whose tables has been made
+    UserError : if a paper does not exist, or no table has been made
     """
     parts = [_table(paper, name) for paper in papers for name in paper_tables.tables(paper)]
     body = "\n".join(filter(None, parts))
@@ -166,7 +166,7 @@ def write_page(papers: list[str], target: Path) -> None:
 
 
 def _table(paper: str, name: str) -> str:
-    """Return a generated page as HTML, and its figure; nothing where the table has not been made."""
+    """Return a generated page as HTML, with its figure; empty if the table has not been made."""
     file = paper_tables.PAPERS / paper / "ours" / f"{name}.md"
     if not file.exists():
         return ""

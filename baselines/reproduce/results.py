@@ -1,12 +1,11 @@
-"""From run folders to ``ours/<table>.csv``, one row for each cell and seed, with its provenance.
+"""Collect run folders into ``ours/<table>.csv``: one row per cell, seed and changes, with provenance.
 
     <key columns>, seed, value, rounds, scale, changes, config, numpy, timm, torch, flwr, commit, source,
     processor, device, seconds
 
-``changes`` are the overrides in which the run departs from the paper's setting, ``config`` is a hash of the
-whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the figures' curves, those of
-more than ``POINTS`` rounds thinned to that number. A new row takes the place of the old one of its cell, seed
-and changes.
+``changes`` are the overrides in which the run departs from the paper's setting; ``config`` is a hash of the
+whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the figures' curves, thinned to
+``POINTS`` rounds. A new row replaces the old one of the same cell, seed and changes.
 """
 
 import shutil
@@ -32,35 +31,33 @@ POINTS = 2000
 
 
 def has_ended(trial: Trial) -> bool:
-    """Say whether the trial's run folder is that of a run that has finished, or diverged; its files may
-    have changed since.
-    """
+    """Say whether the trial's run has finished or diverged; its files may have changed since."""
     content = environment(trial.folder)
     return content.get("status") in ENDED and content.get("identity") == trial.folder.name
 
 
 def is_finished(trial: Trial) -> bool:
-    """Say whether the trial's run is finished, and its files are as it left them."""
+    """Say whether the trial's run has ended, and its files are unchanged."""
     return has_ended(trial) and damage(trial.folder) is None
 
 
 def damaged(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield a line for each trial whose run has finished, and whose files have changed since."""
+    """Yield a line for each trial whose run has ended and whose files have changed since."""
     for trial in filter(has_ended, trials):
         if wrong := damage(trial.folder):
             yield f"damaged, so not finished: {trial.label}: {wrong} ({trial.folder})"
 
 
 def forget(trials: Sequence[Trial]) -> None:
-    """Remove the finished runs of trials that are to be run again."""
+    """Remove the ended runs of trials that will be run again."""
     for trial in filter(has_ended, trials):
         shutil.rmtree(trial.folder)
 
 
 def known_trials(trials: Sequence[Trial], rows: pd.DataFrame, *, any_version: bool = False) -> set[str]:
-    """Return the names of the folders of those trials whose results are among ``rows`` already.
+    """Return the folder names of the trials with results in ``rows``.
 
-    With ``any_version`` those that other versions of the packages computed count, too.
+    With ``any_version``, results computed with other versions of the packages count too.
     """
     names = set()
     here = versions()
@@ -71,7 +68,7 @@ def known_trials(trials: Sequence[Trial], rows: pd.DataFrame, *, any_version: bo
 
 
 def read(path: Path) -> pd.DataFrame:
-    """Return a CSV file of ours as text, empty where there is none; keys are never numbers.
+    """Return a CSV file of results with all values as texts; empty if there is none.
 
     Raises
     ------
@@ -81,7 +78,7 @@ def read(path: Path) -> pd.DataFrame:
         return pd.DataFrame()
     try:
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except ValueError as error:  # pandas' own are; bytes that are no text
+    except ValueError as error:  # as pandas' own errors are, and undecodable bytes
         raise UserError(f"{path} is damaged: restore it, or remove it and collect again") from error
     if missing := {"seed", "value", "changes"} - set(rows):
         named = ", ".join(sorted(missing))
@@ -127,7 +124,8 @@ def _measure(table: PaperTable, of: Any) -> float:
 
 
 def read_curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
-    """Return the table's metric by round, averaged over the nodes, scaled as the paper prints it; or its curve.
+    """Return the table's metric by round, averaged over the nodes, or its measured curve, scaled as in the
+    paper.
 
     Raises
     ------
@@ -140,12 +138,12 @@ def read_curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
 
 
 def less_is_better(table: PaperTable) -> bool:
-    """Say in which direction the table's number is good."""
+    """Say whether a lower number of the table is better."""
     return table.lower or table.metric == "loss"
 
 
 def reduced(table: PaperTable, values: "pd.Series[float]") -> float:
-    """Return the one number that the table prints of a curve."""
+    """Reduce a curve to the number that the table prints."""
     if table.reduction == "last10":
         return float(values.tail(10).mean(skipna=False))
     if table.reduction == "best":
@@ -158,7 +156,7 @@ def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
     hardware = content["hardware"]
     packages = {name: content["versions"].get(name, "") for name in (*PACKAGES, "flwr")}
     if all(packages[name] in (here, "") for name, here in versions().items()):
-        packages |= versions()  # a run that did not tell all of them, of this machine by its identity
+        packages |= versions()  # a run that did not record all, of this machine by its identity
     return {
         **trial.cell.keys,
         "seed": trial.seed,
@@ -194,7 +192,7 @@ def _points(table: PaperTable, trial: Trial) -> list[dict[str, Any]]:
 def _merged(
     table: PaperTable, old: pd.DataFrame, new: list[dict[str, Any]], within: list[str]
 ) -> pd.DataFrame:
-    """Return old and new rows in the paper's order of cells, new ones in place of old ones."""
+    """Return old and new rows in the paper's order of cells; new ones replace old ones."""
     fresh = pd.DataFrame(new).astype(str)
     if fresh.empty:
         return old
@@ -217,11 +215,10 @@ def _write(rows: pd.DataFrame, target: Path) -> None:
         write_atomically(target, rows.to_csv(index=False, lineterminator="\n"))
 
 
-# Our number for a cell, out of the rows that there are of it.
+# Our number for a cell, from its rows.
 #
-# Of a cell's rows those at the paper's own setting count; where there are none, those that depart from it in the
-# same way and have the most rounds, and the departure is printed with them. What was measured in further settings
-# is kept apart.
+# A cell's rows at the paper's own setting count. Without any, those with the same changes and the most rounds
+# count, and the changes are printed with them. Numbers of further settings are kept apart.
 
 
 @dataclass(frozen=True)
@@ -231,10 +228,10 @@ class Ours:
     Parameters
     ----------
     by_seed : the value of each seed
-    changes : in what it departs from the paper's setting; empty where it does not
-    earlier : whether it was measured under a configuration that the cell no longer has
+    changes : how it departs from the paper's setting; empty if it does not
+    earlier : whether it was measured with a configuration that the cell no longer has
     seeded : whether the seed decides anything
-    torch : the version that computed them, where it is not that of most of the table
+    torch : the version used, if it is not that of most of the table
     configs : the hashes of the runs' configurations
     """
 
@@ -252,12 +249,12 @@ class Ours:
 
     @property
     def std(self) -> float | None:
-        """The standard deviation over the seeds; None of a single one."""
+        """The standard deviation over the seeds; None for a single one."""
         return float(pd.Series(self.by_seed).std()) if len(self.by_seed) > 1 else None
 
     @property
     def note(self) -> str:
-        """What a reader must be told beside the number."""
+        """The note printed beside the number."""
         reduced = f"not the paper's setting: {self.changes}" if self.changes else ""
         earlier = "of an earlier configuration" if self.earlier else ""
         return "; ".join(filter(None, [reduced, earlier, f"with torch {self.torch}" if self.torch else ""]))
@@ -270,10 +267,10 @@ Results = dict[Keys, Ours]
 def settings(
     table: PaperTable, rows: pd.DataFrame, configs: Mapping[Keys, set[str]]
 ) -> dict[Keys, list[Ours]]:
-    """Return our numbers by the values of the cells' keys, for each setting one: first the one that counts.
+    """Return our numbers by the cells' keys, one for each setting: first the one that counts.
 
-    ``configs`` are the hashes of the configurations that a cell has now; empty where that is not asked.
-    Numbers of an earlier configuration are left out where there are others.
+    ``configs`` are the current hashes of the cells' configurations; without them, none counts as earlier.
+    Numbers of an earlier configuration are left out if there are others.
     """
     by_cell: dict[Keys, list[Ours]] = {}
     if rows.empty:
@@ -307,17 +304,17 @@ def _by_seed(rows: pd.DataFrame) -> dict[int, float]:
 
 
 def _others(rows: pd.DataFrame, own: pd.DataFrame) -> str:
-    """Return the versions of torch among ``own`` rows that are not the one of most of all rows."""
+    """Return the versions of torch in ``own`` rows that differ from that of most rows."""
     if "torch" not in rows:
         return ""
-    usual = rows.torch.mode().iloc[-1]  # of as many, the last
+    usual = rows.torch.mode().iloc[-1]  # of equally frequent ones, the last
     return " and ".join(sorted(set(own.torch) - {usual}))
 
 
 def configs(table: PaperTable, rows: pd.DataFrame) -> dict[Keys, set[str]]:
-    """Return the hashes of the configurations that the cells have now, each with the seeds that it has.
+    """Return the hashes of the cells' current configurations, with the seeds that have results.
 
-    Of those cells of which ``rows``, results of ours, hold some at the paper's setting.
+    Only cells count for which ``rows`` hold results at the paper's setting.
     """
     hashes: dict[Keys, set[str]] = {}
     if rows.empty:
@@ -333,5 +330,5 @@ def configs(table: PaperTable, rows: pd.DataFrame) -> dict[Keys, set[str]]:
 
 
 def ours(by_cell: Mapping[Keys, list[Ours]]) -> Results:
-    """Return of each cell the number that counts."""
+    """Return the number that counts for each cell."""
     return {keys: numbers[0] for keys, numbers in by_cell.items()}

@@ -1,4 +1,4 @@
-"""What a run or a curve says beside its metrics: the numbers of ``measure`` in ``tables.yaml``."""
+"""Numbers measured on a run or a curve, beside its metrics: ``measure`` in ``tables.yaml``."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ import pandas as pd
 from baselines.errors import UserError
 from baselines.reports.runs import by_round, measured
 
-# How far is a model behind on the test set from what it reached in training? FedER's figures 4.1 to 4.15.
+# How far is test accuracy behind training accuracy? FedER's figures 4.1 to 4.15.
 #
-# The thesis reads this gap off its curves. Training accuracy is the mean over a round's steps, on augmented
-# examples, and over the nodes: a model that still learns is ahead of it, and the gap may be below 0.
+# The thesis reads this gap off its curves. Training accuracy is a mean over a round's steps, on augmented
+# examples, and over the nodes. A model that still learns exceeds it, so the gap may be below 0.
 
 
 def accuracy_gap(folder: Path) -> float:
@@ -25,14 +25,14 @@ def accuracy_gap(folder: Path) -> float:
     return float(train.iloc[-1] - test.iloc[-1])
 
 
-# How low does a loss curve run, and how smooth is it?
+# How low is a loss curve, and how smooth?
 #
 # The FedExP report sees a trade-off "between having a much smoother curve and still having low loss"
-# (figure 4). The last value says neither: where the extrapolated iteration is chaotic, it is one draw out
-# of many. Both numbers leave out the first rounds, in which all windows average the same few iterates.
+# (figure 4). The last value shows neither: where the extrapolated iteration is chaotic, it is one random
+# draw. Both numbers leave out the first rounds, in which all windows average the same few iterates.
 
 
-FIRST = 20  # round: the longest window is full
+FIRST = 20  # the round in which the longest window is full
 
 
 def mean_log10_loss(folder: Path) -> float:
@@ -41,7 +41,7 @@ def mean_log10_loss(folder: Path) -> float:
 
 
 def roughness(folder: Path) -> float:
-    """Return the standard deviation of how much log10 of the test loss changes in a round; 0 is smooth."""
+    """Return the standard deviation of the change per round in log10 of the test loss; 0 is smooth."""
     return float(np.std(np.diff(_log_loss(folder))))
 
 
@@ -53,10 +53,8 @@ def _log_loss(folder: Path) -> np.ndarray:
     return np.log10(chosen.sort_values("round").value.to_numpy(float))
 
 
-# For how long do other nodes count? The Weight Erosion report chooses p_d by it (section IV.C).
-#
-# A weight that has reached zero stays there: from that round on the requester learns from its own data
-# alone.
+# For how long do other nodes count? The Weight Erosion report chooses p_d by this (section IV.C).
+# A weight of zero stays zero; once all others are, the requester learns only from its own data.
 
 
 def rounds_with_others(folder: Path) -> int:
@@ -74,16 +72,16 @@ def rounds_with_others(folder: Path) -> int:
     return int((nodes_that_count > 1).sum())
 
 
-# What does a curve say beside its last value? These take a curve, by round, of a table that holds it, in the
-# unit of the table; where it is thinned, so are they.
+# Numbers of a curve besides its last value. Each takes a table's curve by round, thinned as in the table, and
+# in its unit.
 
 
 INITIAL = 10  # rounds
-CLOSE = 0.5  # to the best, in the curve's unit: half a percentage point
+CLOSE = 0.5  # distance from the best in the curve's unit: half a percentage point
 
 
 def initial_mean(curve: "pd.Series[float]") -> float:
-    """Return the mean over the first ten rounds, round 0 left out."""
+    """Return the mean over the first ten rounds, without round 0."""
     return float(curve[(curve.index > 0) & (curve.index <= INITIAL)].mean())
 
 
@@ -98,12 +96,12 @@ def step_spread(curve: "pd.Series[float]") -> float:
 
 
 def log10_step_spread(curve: "pd.Series[float]") -> float:
-    """Return the same of log10 of a loss: how rough its curve is on a logarithmic axis."""
+    """Return :func:`step_spread` of log10 of a loss, its roughness on a logarithmic axis."""
     return step_spread(curve.apply(np.log10))
 
 
 def late_log10_step_spread(curve: "pd.Series[float]") -> float:
-    """Return the same of the last quarter of the rounds, where learning is over."""
+    """Return :func:`log10_step_spread` of the last quarter of the rounds, after learning."""
     return log10_step_spread(curve.tail(len(curve) // 4))
 
 

@@ -1,13 +1,13 @@
-"""What the papers' texts claim, claim by claim, and what answers each.
+"""The claims in the papers' texts, and what tests each.
 
-``papers/<paper>/claims.yaml`` is a list in the order of the text, of
+``papers/<paper>/claims.yaml`` lists, in the order of the text:
 
-where : the sections, figures and tables that say it
-claim : what they say, in a line
-finding : the finding of ``tables.yaml`` that tests it, or a list of them; or in its place one of
-table : the table whose numbers answer it, where nothing is compared
-test : the test that shows it, of what holds by construction
-takes : what an answer would take, of a claim that nothing here tests
+where : the sections, figures and tables that state it
+claim : the statement, in one line
+finding : the finding of ``tables.yaml`` that tests it, or a list of them; or else one of
+table : the table whose numbers answer it, if nothing is compared
+test : the test that shows it, if it holds by construction
+takes : what a test would take, if nothing here tests it
 """
 
 import re
@@ -23,7 +23,7 @@ from baselines.reports.tables import markdown_table
 from . import paper_tables
 
 PARTS = re.compile(r"[;,] *| and ")
-NUMBER = re.compile(r"\d|([IVXLC]+|[A-Za-z])\b")  # what a number begins with: "4.2 a", "V.A", "B"
+NUMBER = re.compile(r"\d|([IVXLC]+|[A-Za-z])\b")  # the beginning of a number: "4.2 a", "V.A", "B"
 KINDS = {
     "section": "sections",
     "chapter": "chapters",
@@ -49,7 +49,7 @@ class TextClaim:
 
     @property
     def answer(self) -> str:
-        """What answers a claim without a finding, or what that would take."""
+        """What answers a claim without a finding, or what a test would take."""
         if self.table:
             return f"[{self.table}](ours/{self.table}.md)"
         return f"[a test](../../../{self.test})" if self.test else f"nothing yet; {self.takes}"
@@ -57,7 +57,7 @@ class TextClaim:
 
 @cache
 def text_claims(paper: str) -> tuple[TextClaim, ...]:
-    """Return the claims of a paper's text; none where they are not listed."""
+    """Return the claims of a paper's text; empty if they are not listed."""
     path = paper_tables.PAPERS / paper / "claims.yaml"
     return tuple(_read(path)) if path.exists() else ()
 
@@ -71,7 +71,7 @@ def _read(path: Path) -> Iterator[TextClaim]:
 
 
 def places(paper: str, finding: str) -> str:
-    """Return where the text says what a finding tests: "§ 4.1, 4.3; tables 4.1, 4.4; abstract"."""
+    """Return where the text states a finding's claim: "§ 4.1, 4.3; tables 4.1, 4.4; abstract"."""
     kinds = {word: kind for kind, plural in KINDS.items() for word in (kind, plural)}
     numbers: dict[str, list[str]] = {}
     for where in dict.fromkeys(one.where for one in text_claims(paper) if finding in one.finding):
@@ -96,7 +96,7 @@ def _plural(kind: str, listed: list[str]) -> str:
 
 
 def page_others(paper: str) -> str:
-    """Return the claims of a paper's text that no finding tests, in Markdown, and what answers each."""
+    """Return, in Markdown, the claims of a paper's text without a finding, and what answers each."""
     rows = [[one.claim, one.where, one.answer] for one in text_claims(paper) if not one.finding]
     if not rows:
         return "Every claim of the text has a finding."

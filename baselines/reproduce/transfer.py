@@ -1,11 +1,11 @@
-"""Transfer: finished runs from one machine to another, as a tar file.
+"""Transfer finished runs from one machine to another, as a tar file.
 
     python -m baselines.reproduce gma table4_4 --export runs.tar       # there
     python -m baselines.reproduce gma table4_4 --collect runs.tar      # here
 
-A run travels as what it says of itself (environment.json, config.yaml, metrics.csv), without its
-checkpoint unless the table's number is measured on that. A run is taken in where its own configuration is
-that of a cell; neither its versions nor its device need be those of this machine: each row names its own.
+The file holds environment.json, config.yaml and metrics.csv of each run, and its checkpoint if the table's
+number is measured on that. A run is accepted if its configuration is that of a cell. Its versions and
+device may differ from this machine's: each row names its own.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ def export(table: PaperTable, finished: Sequence[Trial], target: Path) -> int:
 
     Raises
     ------
-    UserError : when there is none, or one is damaged
+    UserError : if there is no run, or one is damaged
     """
     folders = list(dict.fromkeys(trial.folder for trial in finished))
     if not folders:
@@ -54,11 +54,11 @@ def export(table: PaperTable, finished: Sequence[Trial], target: Path) -> int:
 
 
 def unpacked(table: PaperTable, source: Path) -> Path:
-    """Return a new temporary folder with the run folders that a tar file holds, for the caller to remove.
+    """Unpack a tar file's run folders into a new temporary folder, which the caller must remove.
 
     Raises
     ------
-    UserError : for a file that is no such tar file
+    UserError : for any other file, or one without runs
     """
     folder = Path(tempfile.mkdtemp())
     try:
@@ -86,9 +86,9 @@ def seeds_in(folder: Path) -> list[int]:
 def taken_in(trials: Sequence[Trial], folder: Path, output: Path) -> Iterator[Trial]:
     """Move the finished runs of these trials into ``output``; yield each trial with its run's folder.
 
-    What is not whole, and what is of no such trial, stays where it is.
+    Damaged runs, and runs of other trials, stay where they are.
     """
-    by_config: dict[str | None, list[Trial]] = {}  # of one setting there may be several cells
+    by_config: dict[str | None, list[Trial]] = {}  # several cells may share a setting
     for trial in trials:
         by_config.setdefault(trial.config, []).append(trial)
     for run in sorted(folder.iterdir()):
@@ -99,7 +99,7 @@ def taken_in(trials: Sequence[Trial], folder: Path, output: Path) -> Iterator[Tr
         if not own:
             continue
         target = output / run.name
-        if not target.exists():  # a run that is here already stays
+        if not target.exists():  # an existing run is kept
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(run, target)
         yield from (dataclasses.replace(trial, folder=target) for trial in own)
@@ -114,9 +114,9 @@ def _finished(content: Mapping[str, object]) -> bool:
 
 
 def _config(content: Mapping[str, object]) -> str | None:
-    """Return the hash of a run's configuration, wherever it was run; None where it has none here."""
+    """Return the hash of a run's configuration, the same on any machine; None if it is invalid here."""
     overrides = [each for each in shlex.split(str(content["overrides"])) if not says_where(each)]
     try:
         return Variants(overrides).config_hash()
-    except UserError:  # of other code
+    except UserError:  # from other code
         return None

@@ -1,6 +1,6 @@
 """Runtimes: where the ServerApp and the ClientApps run. The same seed gives the same result on each.
 
-A launcher is imported when it is asked for: Ray can start while others import torch, which takes seconds.
+A launcher is imported on first use: Ray can start while others import torch, which takes seconds.
 """
 
 from importlib import import_module

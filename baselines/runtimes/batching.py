@@ -1,8 +1,8 @@
-"""Whether the nodes that a process trains in a round train batched, and who has decided it.
+"""Choose whether a process trains its nodes batched, and record why.
 
-Batched nodes compute each node's result to rounding (1e-5), one by one they compute it bit for bit. So the
-clock decides only where no bits are promised: never on the CPU, and never with ``deterministic=true``,
-unless the user asks for it by ``measured``. The choice is written down, and a resumed run keeps it.
+Batched nodes give each node's result to rounding (1e-5); one by one, nodes give it bit for bit. So ``auto``
+measures neither on the CPU nor with ``deterministic=true``. ``measured`` does on any device, but is refused
+with ``deterministic=true``. The choice is recorded, and a resumed run keeps it.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ logger = getLogger("flwr")
 MEASURED = "measured"
 SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
 AS_REQUESTED, ON_CPU = "as asked", "on the CPU auto keeps the results of every runtime, bit for bit"
-LEAST = 0.95  # of the time one by one, which batched has to undercut: a tie keeps the bits
+LEAST = 0.95  # batched must take less than this share of the time one by one, so a tie keeps the bits
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Choice:
 
     Parameters
     ----------
-    requested : what ``runtime.batch_clients`` says
-    batched : what came of it
-    why : in a few words
-    seconds : of the shortened round that was measured, in either way; empty where none was
+    requested : the value of ``runtime.batch_clients``
+    batched : whether nodes train batched
+    why : the reason, in a few words
+    seconds : of the measured shortened round, each way; None if none was measured
     """
 
     requested: bool | str
@@ -42,12 +42,12 @@ class Choice:
     seconds: Mapping[str, float] | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return what environment.json says of it."""
+        """Return what environment.json records of it."""
         record = {"asked": self.requested, "batched": self.batched, "why": self.why}
         return {"batch_clients": record | ({"seconds": dict(self.seconds)} if self.seconds else {})}
 
     def say(self) -> "Choice":
-        """Tell the user, where it is neither what was asked for nor what every run does; return itself."""
+        """Log the choice, unless it is as requested or the CPU's default; return itself."""
         if self.why not in (AS_REQUESTED, ON_CPU):
             way = "batched" if self.batched else "one by one"
             logger.info("runtime.batch_clients=%s: nodes train %s (%s)", self.requested, way, self.why)
@@ -63,7 +63,7 @@ def check(batch_clients: bool | str) -> None:
 
 
 def check_elsewhere(batch_clients: bool | str) -> None:
-    """Refuse any other choice, and to measure, where nodes train in other processes."""
+    """Refuse any other choice, and ``measured``, where nodes train in other processes."""
     check(batch_clients)
     if batch_clients == MEASURED:
         raise ValueError(
@@ -73,11 +73,11 @@ def check_elsewhere(batch_clients: bool | str) -> None:
 
 
 def choice(requested: bool | str, overrides: str, folder: Path, sites: Mapping[str, str] | None) -> Choice:
-    """Return the choice for a run in this process; it is measured where the clock may decide.
+    """Return the choice for a run in this process, measured where the module's docstring says so.
 
     Raises
     ------
-    UserError : for ``measured`` where equal bytes are asked for
+    UserError : for ``measured`` with ``deterministic=true``
     """
     if isinstance(requested, bool):
         return Choice(requested, requested, AS_REQUESTED)
@@ -97,7 +97,7 @@ def choice(requested: bool | str, overrides: str, folder: Path, sites: Mapping[s
 
 
 def unmeasured(requested: bool | str, experiment: "Experiment") -> Choice:
-    """Return the choice that depends on the configuration and the kind of device alone."""
+    """Return the choice that depends only on the configuration and the type of device."""
     if isinstance(requested, bool):
         return Choice(requested, requested, AS_REQUESTED)
     if experiment.device.type == "cpu":
@@ -110,7 +110,7 @@ def unmeasured(requested: bool | str, experiment: "Experiment") -> Choice:
 
 
 def measured(requested: bool | str, experiment: "Experiment", sites: Mapping[str, str] | None) -> Choice:
-    """Return the way that takes less time here; one by one where nodes cannot be batched."""
+    """Return the faster way on this machine; one by one if nodes cannot be batched."""
     from .measuring import seconds_of
 
     seconds = seconds_of(experiment, sites)
@@ -122,7 +122,7 @@ def measured(requested: bool | str, experiment: "Experiment", sites: Mapping[str
 
 
 def _earlier(experiment: "Experiment", folder: Path) -> Choice | None:
-    """Return the choice of the run that is resumed, from its run folder; None where there is none."""
+    """Return the choice of a resumed run, from its run folder; None if there is none."""
     from baselines.engine.checkpoint import LATEST
     from baselines.engine.environment import environment
 

@@ -1,6 +1,6 @@
-"""Commands: the programs of a deployment, as ``runtime=superlink`` starts them and a federation's sites do.
+"""Commands: start the programs of a deployment, for ``runtime=superlink`` and for a federation's sites.
 
-One builder for both, so that what runs on the loopback in tests is what runs between institutions.
+One builder for both, so that tests on the loopback run the same commands as institutions do.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from baselines.engine.environment import git_commit
 from baselines.errors import UserError
 
-SETTINGS = {  # of every program; what Flower would do without them is phone home, and install torch per run
+SETTINGS = {  # of every program: no telemetry, no update check, no installing of torch per run
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -24,11 +24,11 @@ SETTINGS = {  # of every program; what Flower would do without them is phone hom
 
 @dataclass(frozen=True)
 class Tls:
-    """The files with which a SuperLink proves who it is.
+    """The files by which a SuperLink proves its identity.
 
     Parameters
     ----------
-    ca : the certificate of the authority, which everybody has
+    ca : the authority's certificate, which all participants have
     certificate, key : the SuperLink's own
     """
 
@@ -39,16 +39,16 @@ class Tls:
 
 @dataclass(frozen=True)
 class Server:
-    """Where a SuperLink listens, and what it asks of those who call.
+    """Where a SuperLink listens, and what it requires of sites.
 
     Parameters
     ----------
     host : the name by which others reach it
-    listen : the address that it listens at
-    port : of the Control API, which takes runs and registrations; from Flower 1.40 on also of the sites
-    fleet_port : for the sites on Flower 1.39, which speak gRPC
-    authenticate : whether sites have to sign with a registered key; only with TLS
-    database : a file that survives a restart; None keeps all in memory
+    listen : the address that it listens on
+    port : of the Control API, for runs and registrations; from Flower 1.40 on also for sites
+    fleet_port : for sites on Flower 1.39, which use gRPC
+    authenticate : whether sites must sign with a registered key; only with TLS
+    database : a file that survives a restart; None keeps everything in memory
     """
 
     host: str
@@ -85,28 +85,28 @@ class Server:
         return [*command, "--node-config", node_config]
 
     def link(self, name: str, ca: Path | None = None) -> str:
-        """Return the section of Flower's ``config.toml`` for those who submit, its path absolute."""
+        """Return the section of Flower's ``config.toml`` for submitters, with an absolute path."""
         security = f"root-certificates = {toml(str(ca.resolve()))}" if ca else "insecure = true"
         return f"[superlink.{name}]\naddress = {toml(f'{self.host}:{self.port}')}\n{security}\n"
 
 
 def register(public_key: str, name: str, link: str) -> list[str]:
-    """Return the command that lets a site in."""
+    """Return the command that registers a site."""
     return ["flwr", "supernode", "register", public_key, link, "--name", name, "--format", "json"]
 
 
 def listed(link: str) -> list[str]:
-    """Return the command that lists the sites that a SuperLink knows."""
+    """Return the command that lists a SuperLink's registered sites."""
     return ["flwr", "supernode", "list", link, "--format", "json"]
 
 
 def unregister(node_id: str, link: str) -> list[str]:
-    """Return the command that shuts a site out."""
+    """Return the command that removes a site's registration."""
     return ["flwr", "supernode", "unregister", node_id, link, "--format", "json"]
 
 
 def require_app(root: Path, who: str, otherwise: str = "and submit from there") -> None:
-    """Raise ``UserError`` where the code lies in no folder that can be submitted."""
+    """Raise ``UserError`` if the code is not in a folder that can be submitted."""
     if not (root / "pyproject.toml").exists():
         raise UserError(
             f"{who} submits the project's folder, but this is a wheel, which has none: install a clone "
@@ -125,9 +125,9 @@ def runs(link: str) -> list[str]:
 
 
 def run_config(overrides: str, output: str) -> str:
-    """Return the run configuration as TOML, with the commit, which a bundle does not know.
+    """Return the run configuration as TOML, with the commit, which the submitted bundle lacks.
 
-    A file, because ``--run-config`` takes no value that holds both kinds of quotes.
+    It goes into a file, because ``--run-config`` takes no value with both kinds of quotes.
     """
     values = {"overrides": overrides, "output": output, "commit": git_commit() or ""}
     return "".join(f"{key} = {toml(value)}\n" for key, value in values.items())
@@ -140,8 +140,8 @@ def script(
 ) -> str:
     """Return a shell script that starts a program in the script's own folder.
 
-    What it writes is its user's alone. ``settings`` are further variables of its environment; where the
-    command ``first`` fails, nothing is started.
+    Only its user can read the files that it writes. ``settings`` are further environment variables; if
+    the command ``first`` fails, nothing is started.
     """
     variables = SETTINGS | dict(settings or {})
     exports = " ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items())
@@ -151,24 +151,24 @@ def script(
 
 
 def environment(home: str | None = None) -> dict[str, str]:
-    """Return the programs' environment: no telemetry, nothing installed, and a Flower home of their own.
+    """Return the programs' environment: no telemetry, no installing, and their own Flower home.
 
-    Without ``home`` that of the user.
+    Without ``home``, the user's.
     """
-    scripts = sysconfig.get_path("scripts")  # where this interpreter's Flower has its programs
+    scripts = sysconfig.get_path("scripts")  # the folder of this interpreter's Flower programs
     variables = os.environ | SETTINGS | {"PYTHONUNBUFFERED": "1"} | ({"FLWR_HOME": home} if home else {})
     variables["PATH"] = f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"
     if root := variables.get("FLORILEGIUM_DATA"):
-        variables["FLORILEGIUM_DATA"] = str(Path(root).resolve())  # they start in another directory
+        variables["FLORILEGIUM_DATA"] = str(Path(root).resolve())  # programs start in another directory
     return variables
 
 
 def fleet_is_grpc() -> bool:
-    """Say how SuperNodes reach the SuperLink: by gRPC at its Fleet address, or by HTTP at its own."""
+    """Say whether SuperNodes reach the SuperLink by gRPC at its Fleet address, or else by HTTP at its port."""
     major, minor = (int(part) for part in version("flwr").split(".")[:2])
     return (major, minor) < (1, 40)
 
 
 def toml(text: str) -> str:
-    """Return a text as TOML: as JSON, as long as nothing is escaped as surrogates."""
+    """Return a text as TOML: JSON without ASCII escapes, as TOML has no surrogates."""
     return json.dumps(text, ensure_ascii=False)

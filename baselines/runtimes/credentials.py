@@ -1,6 +1,6 @@
 """Credentials: a certificate authority, a SuperLink's certificate, and the sites' keys.
 
-What exists stays as it is: whoever wants another removes the file.
+Existing files are kept: to replace one, remove it first.
 """
 
 import os
@@ -32,7 +32,7 @@ KEY_USAGES = (
 
 
 def authority(folder: Path) -> list[Path]:
-    """Make an authority, ``ca.key`` and ``ca.pem``, where there is none; return what was made."""
+    """Make an authority, ``ca.key`` and ``ca.pem``, if there is none; return the new files."""
     key_file, file = folder / "ca.key", folder / "ca.pem"
     if file.exists():
         return []
@@ -47,11 +47,11 @@ def authority(folder: Path) -> list[Path]:
 
 
 def server_certificate(authority: Path, folder: Path, host: str) -> list[Path]:
-    """Make ``server.key`` and ``server.pem`` for a host and the loopback where there are none.
+    """Make ``server.key`` and ``server.pem`` for a host and the loopback, if there are none.
 
     Raises
     ------
-    UserError : where there is one for another host, or one that has expired
+    UserError : if the existing certificate is for another host, or has expired
     """
     key_file, file = folder / "server.key", folder / "server.pem"
     names = list(dict.fromkeys((host, *LOCAL)))
@@ -75,9 +75,9 @@ def server_certificate(authority: Path, folder: Path, host: str) -> list[Path]:
 
 
 def key_pair(private: Path) -> list[Path]:
-    """Make an EC P-384 key pair as OpenSSH writes it where there is none: ``private`` and its ``.pub``.
+    """Make an EC P-384 key pair in OpenSSH's format if there is none: ``private`` and its ``.pub``.
 
-    A ``.pub`` alone is a pair whose private half has been handed over.
+    A ``.pub`` alone counts as a pair whose private key has been handed over.
     """
     public = private.with_name(private.name + ".pub")
     if private.exists() or public.exists():
@@ -90,11 +90,11 @@ def key_pair(private: Path) -> list[Path]:
 
 
 def check_public_key(file: Path) -> None:
-    """Refuse what is no public key of a curve that Flower takes.
+    """Refuse a file that is not a public key on an elliptic curve, as Flower needs.
 
     Raises
     ------
-    UserError : for another file, a private key above all
+    UserError : for any other file, such as a private key
     """
     try:
         key = serialization.load_ssh_public_key(file.read_bytes())
@@ -120,7 +120,7 @@ def _certificate(
     issuer_key: ec.EllipticCurvePublicKey,
     days: int,
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC) - timedelta(minutes=5)  # clocks differ
+    now = datetime.now(UTC) - timedelta(minutes=5)  # clocks may differ
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -151,7 +151,7 @@ def _write_key(file: Path, key: ec.EllipticCurvePrivateKey, form: serialization.
 
 
 def _write(file: Path, text: bytes, mode: int) -> None:
-    """Write a file that nobody else can read even while it is being written."""
+    """Write a file with its final permissions from the start."""
     file.parent.mkdir(parents=True, exist_ok=True)
     opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     os.fchmod(opened, mode)

@@ -1,7 +1,7 @@
-"""Guardian: ends a run's programs when the run is gone, killed with SIGKILL, say, and cannot do so itself.
+"""Guardian: end a run's programs when the run is gone, for example after SIGKILL, and cannot do so itself.
 
-A program of its own, with nothing but the standard library: its standard input is a pipe from the process
-that it watches, and at its end when that process is.
+A separate program that needs only the standard library. Its standard input is a pipe from the process that
+it watches, and ends with that process.
 """
 
 import contextlib
@@ -12,23 +12,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-MARK = "FLORILEGIUM_PROGRAMS"  # the environment variable by which programs and their children are known
-PATIENCE = 15.0  # seconds that programs have to end by themselves
+MARK = "FLORILEGIUM_PROGRAMS"  # the environment variable that marks programs and their children
+PATIENCE = 15.0  # seconds for programs to end by themselves
 
 
 def marked(value: str) -> set[int]:
-    """Return the process ids of all who carry the mark with this value (on Linux; elsewhere none)."""
+    """Return the ids of all processes that carry the mark with this value (only on Linux)."""
     mark = f"{MARK}={value}".encode()
     processes = set()
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it has just ended, or is not ours
+        with contextlib.suppress(OSError):  # it has just ended, or is another user's
             if mark in path.read_bytes().split(b"\0"):
                 processes.add(int(path.parent.name))
     return processes
 
 
 def end(alive: Callable[[], set[int]], patience: float) -> None:
-    """End all processes that live: ask first, insist after ``patience`` seconds, and wait as long again."""
+    """End all live processes: SIGTERM, then SIGKILL after ``patience`` seconds, and wait as long again."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in alive():
             with contextlib.suppress(ProcessLookupError):
@@ -39,7 +39,7 @@ def end(alive: Callable[[], set[int]], patience: float) -> None:
 
 
 def main(value: str) -> None:
-    """Wait for the other end of the pipe to be gone; end all who carry the mark."""
+    """Wait until the pipe closes, then end all processes that carry the mark."""
     sys.stdin.buffer.read()
     end(lambda: marked(value), PATIENCE)
 

@@ -1,6 +1,6 @@
 """inline: everything in this process.
 
-No server, no workers: it starts at once, a debugger stops in client code, and one program holds the device.
+No server and no workers: it starts at once, debuggers stop in client code, and one process uses the device.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Measuring: which way of training a round's nodes takes less time here, one by one or batched?
+"""Measuring: which way to train a round's nodes is faster here, one by one or batched?
 
-Round 1 is taken in both ways by turns, shortened, with a strategy, a model and nodes' states of its own.
-Nothing of it stays: the run begins as if nothing had been measured, its random draws included.
+A shortened round 1 is run alternately in both ways, with its own strategy, model and node states. It leaves
+no trace: the run, including its random draws, begins as if nothing had been measured.
 """
 
 import math
@@ -22,9 +22,9 @@ from clients.fast.gradient import gradient_of
 from clients.fast.guards import draws_put_back
 from strategies.shared.arrays import move_record
 
-STEPS = 10  # that the node with the most takes in a turn
-TURNS = 3  # that count, of each way; the fastest one does
-WARM = 0.3  # seconds of turns before, in which steps are recorded or captured
+STEPS = 10  # of the node with the most examples, per turn
+TURNS = 3  # of each way; the fastest one counts
+WARM = 0.3  # seconds of turns beforehand, in which steps are recorded or captured
 CANNOT = "nodes cannot be batched"
 
 
@@ -44,7 +44,7 @@ def seconds_of(experiment: Experiment, sites: Mapping[str, str] | None) -> tuple
 
 @contextmanager
 def _forgotten() -> Iterator[None]:
-    """Let go of the model that was measured, and what was recorded of it."""
+    """Afterwards, drop the measured model and its recorded steps."""
     try:
         yield
     finally:
@@ -52,11 +52,11 @@ def _forgotten() -> Iterator[None]:
 
 
 class _Trial:
-    """Takes the shortened round.
+    """Runs the shortened round.
 
     Parameters
     ----------
-    experiment : whose first round it is; its own model stays as it is
+    experiment : the experiment, whose own model stays unchanged
     sites : {name: path} of data of the nodes' own
     """
 
@@ -70,7 +70,7 @@ class _Trial:
         self.training, self.share = shortened(experiment.training, self.sizes)
 
     def node(self, message: Message, context: Context) -> Node:
-        """Return the node that a message is for, with a share of its examples."""
+        """Return a message's node, with a share of its examples."""
         node = node_of(self.experiment.overrides, message, context)
         batch = self.training.batch_size or len(node.train)
         rows = batch * math.ceil(self.share * len(node.train) / batch)
@@ -78,7 +78,7 @@ class _Trial:
         return replace(node, model=self.model, training=self.training, train=train)
 
     def warmed(self, together: BatchedTrainer | None) -> str | None:
-        """Take turns until everything is as it stays; return why that cannot be, if so."""
+        """Warm up; return the reason if the way cannot be measured, else None."""
         until = time.perf_counter() + WARM
         while True:
             grid = self._grid(together)
@@ -91,7 +91,7 @@ class _Trial:
                 return None
 
     def turn(self, together: BatchedTrainer | None) -> float:
-        """Return the seconds that a turn takes."""
+        """Return the seconds of one turn."""
         grid = self._grid(together)
         messages = self._messages(grid)
         started = time.perf_counter()
@@ -108,9 +108,9 @@ class _Trial:
 
 
 def shortened(training: LocalTraining, sizes: Sequence[int]) -> tuple[LocalTraining, float]:
-    """Return a training of a few steps, and the share of their examples that nodes take for it.
+    """Return a training of a few steps, and the share of their examples that nodes use for it.
 
-    Nodes keep their proportions: who has twice the examples takes twice the steps.
+    Nodes keep their proportions: one with twice the examples takes twice the steps.
     """
     if training.local_steps:
         return replace(training, stragglers=0.0, local_steps=min(training.local_steps, STEPS)), 1.0

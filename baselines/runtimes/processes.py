@@ -1,4 +1,4 @@
-"""Programs: other programs that run beside this one, and are gone when it is done with them."""
+"""Programs: run other programs beside this one, and end them reliably."""
 
 import contextlib
 import socket
@@ -18,15 +18,14 @@ PATIENCE = guardian.PATIENCE
 
 
 class Programs:
-    """A context whose programs have ended when it is left: after success, an error, Ctrl-C or SIGTERM.
+    """A context that ends its programs on exit: after success, an error, Ctrl-C or SIGTERM.
 
-    A program's own children end with it, those too that it set free: all of them carry a mark in their
-    environment (looked for on Linux; elsewhere a program has to end its own children, as Flower's do).
-    After SIGKILL it is the guardian that ends them.
+    A program's children end with it, even detached ones: all carry a mark in their environment (on Linux;
+    elsewhere a program must end its own children, as Flower's do). After SIGKILL the guardian ends them.
 
     Parameters
     ----------
-    directory : where programs start: a folder without code that they could import by mistake
+    directory : where programs start, a folder without code that they might import by mistake
     environment : of every program
     logs : the folder that their output goes to, as ``<name>.log``
     """
@@ -43,7 +42,7 @@ class Programs:
             self._processes[name] = self._popen(command, log.fileno())
 
     def follow(self, name: str, command: list[str]) -> int:
-        """Run a program to its end, print what it prints, and return its exit status."""
+        """Run a program to its end, echo its output, and return its exit status."""
         process = self._processes[name] = self._popen(command, subprocess.PIPE)
         assert process.stdout is not None
         with open(self._log(name), "wb") as log:
@@ -54,7 +53,7 @@ class Programs:
         return process.wait()
 
     def wait_for(self, name: str, port: int, timeout: float) -> None:
-        """Return when a program listens on its port.
+        """Wait until a program listens on its port.
 
         Raises
         ------
@@ -74,7 +73,7 @@ class Programs:
         return "\n".join([f"the end of {path}:", *text.splitlines()[-lines:]])
 
     def __enter__(self) -> "Programs":
-        """From now on SIGTERM and SIGHUP interrupt as Ctrl-C does, so that the context is left."""
+        """Let SIGTERM and SIGHUP interrupt as Ctrl-C does, so that the context is left; start the guardian."""
         self._interruptible = signals.interruptible()
         self._interruptible.__enter__()
         self._guardian = subprocess.Popen(
@@ -89,7 +88,7 @@ class Programs:
         try:
             with signals.uninterrupted():
                 guardian.end(self._alive, PATIENCE)
-                self._guardian.communicate()  # it sees the end of its input, and nobody to end
+                self._guardian.communicate()  # its input ends, and no program is left
         finally:
             self._interruptible.__exit__(None, None, None)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = getLogger("flwr.grids")
 
 
-# Seat: a worker's place in a Ray process, taken before it is known what the worker is for.
+# WorkerSlot: a Ray process started before its experiment is known.
 
 
 class WorkerSlot:
@@ -37,41 +37,41 @@ class WorkerSlot:
         self._worker: Any = None
 
     def __repr__(self) -> str:
-        """Return what Ray calls it, where it repeats what it prints."""
+        """Return the name that Ray puts before its output."""
         return "Worker"
 
     def take(self, *arguments: Any) -> None:
-        """Note what the worker is for: the arguments of :class:`~baselines.runtimes.ray_worker.Worker`."""
+        """Keep the arguments of :class:`~baselines.runtimes.ray_worker.Worker`."""
         self._arguments = arguments
 
     def do(self, method: str, *arguments: Any) -> Any:
-        """Let the worker do something, by its method's name; it is made when it first does."""
+        """Call a method of the worker by name; the first call creates the worker."""
         if self._worker is None:
             self._worker = self._kind(*self._arguments)
         return getattr(self._worker, method)(*arguments)
 
 
-# Ahead: Ray starts on this machine while the command still imports and checks what is to run on it.
+# RayPrestart: Ray starts on this machine while the command still imports and checks the experiment.
 #
-# So do its workers: each imports torch before anybody knows what it is to train.
+# So do its workers: each imports torch before its experiment is known.
 
 
-ENVIRONMENT = {  # which Ray reads when it is imported
-    "RAY_gcs_server_request_timeout_seconds": "10",  # to give up on a cluster that does not answer
-    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",  # which aborts at SIGTERM
+ENVIRONMENT = {  # read by Ray when it is imported
+    "RAY_gcs_server_request_timeout_seconds": "10",  # seconds until it gives up on a silent cluster
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",  # its handler aborts at SIGTERM
 }
 
 
 class RayPrestart(AbstractContextManager["RayPrestart"]):
-    """A Ray on this machine, with workers that have not been told what for; it ends with the context.
+    """Ray on this machine, with workers that have no experiment yet; it ends with the context.
 
-    A thread starts it, and lives as long: Linux ends Ray's processes with the thread that started them.
+    A thread starts it and lives as long, as Linux ends Ray's processes with the thread that started them.
 
     Parameters
     ----------
     cpus : processors that Ray may use; None for all
     client_cpus, client_gpus : what each worker reserves
-    nodes : how many train in a round; there are never more workers
+    nodes : how many train in a round, an upper bound of the workers
     """
 
     def __init__(self, cpus: int | None, client_cpus: float, client_gpus: float, nodes: int) -> None:
@@ -84,7 +84,7 @@ class RayPrestart(AbstractContextManager["RayPrestart"]):
         self._thread.start()
 
     def ready(self) -> None:
-        """Wait until it has started; raise what it failed with."""
+        """Wait until it has started; raise its error if it has failed."""
         self._up.wait()
         if self._error is not None:
             raise self._error
@@ -124,24 +124,24 @@ _begun: RayPrestart | None = None
 
 
 def begin_ray(cpus: int | None, client_cpus: float, client_gpus: float, nodes: int) -> RayPrestart:
-    """Return the Ray that has begun to start; let one start where none has."""
+    """Return the Ray that is already starting, or start one."""
     global _begun
     _begun = _begun or RayPrestart(cpus, client_cpus, client_gpus, nodes)
     return _begun
 
 
 def worker_class() -> Any:
-    """Return the actor class of what becomes a worker."""
+    """Return the actor class of the worker slots."""
     return import_ray().remote(max_restarts=0, max_task_retries=0)(WorkerSlot)
 
 
 def import_ray() -> Any:
-    """Return Ray, told what it reads when it is imported."""
+    """Import Ray with the environment that it reads at import."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import ray
 
-    logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns that signals are ours
+    logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns of our signal handlers
     warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
     return ray
 
@@ -182,7 +182,7 @@ class Ray:
 
     def __post_init__(self) -> None:
         """Refuse resources out of range."""
-        from strategies.shared.checks import require  # and with it torch, which takes seconds
+        from strategies.shared.checks import require  # imports torch, which takes seconds
 
         require(self.client_cpus > 0, "runtime.client_cpus", self.client_cpus, "above 0")
         require(self.client_gpus >= 0, "runtime.client_gpus", self.client_gpus, "0 or above")
@@ -198,10 +198,11 @@ class Ray:
 
     @classmethod
     def begin(cls, nodes: int, settings: Mapping[str, Any]) -> AbstractContextManager[object]:
-        """Let Ray start on this machine, with workers for so many nodes, while the context is open.
+        """Start Ray in the background on this machine, with workers for ``nodes`` nodes, within the
+        context.
 
-        It is for :meth:`run`, when the caller has imported and checked what there is to run. ``settings``
-        have not been checked: what looks wrong starts nothing.
+        :meth:`run` uses it once the caller has imported and checked the experiment. ``settings`` are still
+        unchecked: with wrong ones, nothing is started.
         """
         values: list[Any] = [settings.get(name) for name in ("cpus", "client_cpus", "client_gpus")]
         cpus, client_cpus, client_gpus = values
@@ -233,7 +234,7 @@ class Ray:
             self._run(overrides, num_nodes, folder, [])
 
     def _tell_idle(self, gpus: float, device: str) -> None:
-        """Say that GPUs are idle, where the command has not said so of this machine's."""
+        """Log that GPUs are idle, unless the command has already done so for this machine."""
         from baselines.experiment.device import accelerator
 
         by_itself = device == "auto"
@@ -260,7 +261,7 @@ class Ray:
         dealt = ray.put(experiment.node_data.partition_arrays())
         arguments = (overrides, config.text(overrides), versions(), choice.batched, dealt)
         workers = Workers(partial(_start, seats, arguments), self.client_cpus, self.client_gpus)
-        workers.grow(settings.nodes_in_round)  # they start while the server prepares
+        workers.grow(settings.nodes_in_round)  # they start in the background
         app, folded = client_app_of(overrides), self.partial_sums
         grid = RayGrid(app, num_nodes, workers, self.retries, batched=choice.batched, folded=folded)
         grid.way = choice.describe()
@@ -268,7 +269,7 @@ class Ray:
 
 
 def _check_folding(experiment: "Experiment") -> None:
-    """Refuse partial sums where the server needs more of the nodes' updates than their weighted mean."""
+    """Refuse partial sums if the server needs more than the weighted mean of the nodes' updates."""
     from strategies.core.replies import folding_of
 
     try:
@@ -281,7 +282,7 @@ def _check_folding(experiment: "Experiment") -> None:
 
 
 def _start(seats: list[Any], arguments: tuple[Any, ...], **options: Any) -> Any:
-    """Return an actor that has been told what for: one that has begun to start, else a new one."""
+    """Return an actor with its arguments: one that is already starting, or a new one."""
     actor = seats.pop() if seats else worker_class().options(**options).remote()
     actor.take.remote(*arguments)
     return actor

@@ -1,4 +1,4 @@
-"""Joins a Ray cluster, and takes the code there."""
+"""Join a Ray cluster, and send the code there."""
 
 import contextlib
 import logging
@@ -21,10 +21,10 @@ from baselines.errors import UserError
 from .staging import copy_code
 
 logger = logging.getLogger("flwr.grids")
-PATIENCE = 10  # seconds that a cluster's head has to answer
-ASKING = 120.0  # seconds that the program that asks it may take; it starts slowly where a machine is busy
+PATIENCE = 10  # seconds for a cluster's head to answer
+ASKING = 120.0  # seconds for the program that asks it, which starts slowly on a busy machine
 SAME = "install the same Ray and Python on every machine"
-OVERRIDE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"  # which Ray names where a job has a folder already
+OVERRIDE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"  # named in Ray's error if the job already has a folder
 OF_JOB = (
     "the job has brought a folder with code of its own (ray job submit --working-dir): set "
     "runtime.code=installed to use that"
@@ -33,17 +33,17 @@ OF_JOB = (
 
 @contextlib.contextmanager
 def joined(address: str, code: str, modules: Sequence[str]) -> Iterator[None]:
-    """Be part of a cluster while the context lasts.
+    """Join a cluster within this context.
 
     Parameters
     ----------
     address : of the cluster's head
-    code : ``staged`` takes this project's code to the cluster; ``installed`` uses what is there
-    modules : more folders of Python files that the machines are to have
+    code : ``staged`` sends this project's code to the cluster; ``installed`` uses the code there
+    modules : further folders of Python files to send
 
     Raises
     ------
-    UserError : when nobody answers at the address, or the cluster's Ray or Python is another
+    UserError : when no cluster answers at the address, or its Ray or Python has another version
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         with signals.kept():
@@ -58,7 +58,7 @@ def joined(address: str, code: str, modules: Sequence[str]) -> Iterator[None]:
 def _join(address: str, travelling: dict[str, Any]) -> None:
     try:
         ray.init(address=address, runtime_env=travelling, logging_level=logging.ERROR)
-    except (RuntimeError, ConnectionError, ValueError) as error:  # RuntimeError: other versions than here
+    except (RuntimeError, ConnectionError, ValueError) as error:  # RuntimeError: other versions
         if OVERRIDE in str(error):
             raise UserError(f"runtime.address={address}: {OF_JOB}") from error
         advice = f"; {SAME}" if "mismatch" in str(error) else ""
@@ -66,7 +66,7 @@ def _join(address: str, travelling: dict[str, Any]) -> None:
 
 
 def _answers(address: str) -> None:
-    """Refuse an address at which no cluster answers in time; Ray itself would try for minutes."""
+    """Refuse an address where no cluster answers in time; Ray itself would try for minutes."""
     what = f"runtime.address={address}"
     if "://" in address:
         raise UserError(f"{what}: expected host:port or auto; start the run on a machine of the cluster")
@@ -84,7 +84,7 @@ def _answers(address: str) -> None:
 
 
 def _is_ray(address: str) -> None:
-    """Refuse an address where no head of this Ray and Python answers, by asking in a program of its own."""
+    """Refuse an address where no head with this Ray and Python answers a separate program."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     environment = os.environ | {"RAY_py_gcs_connect_timeout_s": str(PATIENCE)}
     try:
@@ -95,7 +95,7 @@ def _is_ray(address: str) -> None:
         raise UserError(f"runtime.address={address}: Ray did not answer within {ASKING:g} s") from error
     if done.returncode != 0:
         other = re.search("Ray version mismatch: .*", done.stderr)
-        last = done.stderr.strip().rpartition("\n")[2]  # of a traceback: the error
+        last = done.stderr.strip().rpartition("\n")[2]  # the error of a traceback
         reason = f"no Ray cluster answered there ({last}); is it where ray start --head listens?"
         if other:
             reason = f"{other[0]}; {SAME}"
@@ -103,7 +103,7 @@ def _is_ray(address: str) -> None:
 
 
 def _staged(folder: Path, modules: Sequence[str]) -> str:
-    """Copy the code, and the user's, into a folder; return it."""
+    """Copy the project's and the user's code into a folder; return it."""
     copy_code(folder)
     for module in modules:
         if not Path(module).is_dir():

@@ -1,7 +1,7 @@
-"""What runs in a Ray worker: it answers messages, whichever node they are for.
+"""The code of a Ray worker, which answers messages to any node.
 
-A message travels with its node's context, and the context's state comes back with the reply: a worker
-keeps nothing that another could not take over.
+A message comes with its node's context, and the reply returns the context's state: a worker keeps no state
+of its own, so another can replace it.
 """
 
 import platform
@@ -32,15 +32,15 @@ from strategies.shared import protocol
 
 
 class Worker:
-    """Answers for the nodes of one experiment.
+    """Answers messages to the nodes of one experiment.
 
     Parameters
     ----------
-    overrides : name the experiment
-    configuration : its composed YAML, so that no folder with options need be on this machine
-    versions : the driver's, as :func:`versions` gives them
+    overrides : the experiment's overrides
+    configuration : its composed YAML, so that this machine needs no folder of options
+    versions : the driver's :func:`versions`
     batched : whether nodes whose messages come at once train batched
-    dealt : who holds which rows, as the driver has worked it out
+    dealt : which node holds which rows, as computed by the driver
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Worker:
         )
 
     def unfit(self) -> str | None:
-        """Prepare for messages; return what this machine lacks, None where it can answer."""
+        """Prepare for messages; return what this machine lacks, or None if it is fit."""
         ours = versions()
         for what, expected in self.expected.items():
             if ours[what] != expected:
@@ -65,7 +65,7 @@ class Worker:
             _ = self._experiment.node_model
             self._used = ResourceUsage(self._experiment.device)
             self._experiment.node_data.set_partition(self.dealt)
-        except UserError as error:  # a device or a data set that is not there
+        except UserError as error:  # a missing device or data set
             return str(error)
         return None
 
@@ -74,16 +74,17 @@ class Worker:
         return self._used.describe()
 
     def answer(self, requests: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
-        """Return each node's reply, and its state after it."""
+        """Return each node's reply and new state."""
         return _travelling(self.answering(requests, contexts), contexts)
 
     def answer_folded(
         self, requests: list[Message], contexts: list[Context]
     ) -> tuple[list[tuple[Message, RecordDict]], list[int], ArrayRecord | None, dict[str, np.ndarray]]:
-        """Return replies and states, the positions of replies without their models, these' mean and sums.
+        """Return replies and states, the positions of folded replies, and the mean and sums of their
+        models.
 
-        A reply that the server would leave out of the round is none of them. Nodes that are not batched
-        are folded one after another, so that the worker holds two models whatever its share.
+        A reply that the server would leave out of the round is not folded. Nodes that are not batched are
+        folded one after another, so the worker holds only two models at a time.
         """
         folding = folding_of(
             self._experiment.prototype, get_record(ArrayRecord, requests[0].content, protocol.ARRAYS)
@@ -102,7 +103,7 @@ class Worker:
     def sums(self, arrays: ArrayRecord, batches: range, split: str, owner: int | None) -> list[Sums]:
         """Return the sums of each metric over each of these batches of ``test`` or ``validation``.
 
-        ``owner`` is the node whose own the model is; None where several share it.
+        ``owner`` is the node that the model belongs to; None if several share it.
         """
         experiment = self._experiment
         load(experiment.node_model, arrays)
@@ -112,7 +113,7 @@ class Worker:
         return [{name: value.cpu() for name, value in sums.items()} for sums in by_batch]
 
     def compute_correctness(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
-        """Return which examples the model is right about, of these batches of the validation set."""
+        """Return, for these batches of the validation set, which examples are predicted correctly."""
         load(self._experiment.node_model, arrays)
         return [correct(self._experiment.node_model, self._experiment.validation_examples, batches)]
 
@@ -122,7 +123,7 @@ class Worker:
 
 
 def _travelling(replies: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
-    """Return each reply as it travels, with its node's state after it."""
+    """Return each reply, and its node's new state, ready to send."""
     for reply in replies:
         if reply.has_content():
             reply.content = buffered(reply.content)
@@ -131,6 +132,6 @@ def _travelling(replies: list[Message], contexts: list[Context]) -> list[tuple[M
 
 
 def versions() -> dict[str, str]:
-    """Return what must be equal on all machines for their results to be equal."""
+    """Return the versions that must be equal on all machines for equal results."""
     packages = {name: version(name) for name in ("flwr", "torch", "numpy")}
     return {"Python": platform.python_version(), "source": source_hash()} | packages

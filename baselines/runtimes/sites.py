@@ -1,4 +1,4 @@
-"""Sites that a runtime plays on this machine: names, and where their data are."""
+"""Sites that a runtime simulates on this machine: names and paths of data."""
 
 import re
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}"
 
 
 def checked(sites: Mapping[str, str], num_nodes: int, own_data: bool) -> dict[str, str]:
-    """Return {name: absolute path}; ``own_data`` says that the experiment wants sites.
+    """Return {name: absolute path}; ``own_data`` says whether the experiment has sites.
 
     Raises
     ------
-    UserError : for sites where nodes hold partitions, another number of them than of nodes, or a name that
-        is none
+    UserError : for sites where nodes hold partitions, a number other than ``num_nodes``, or an invalid name
+    or path
     """
     if sites and not own_data:
         raise UserError("runtime.sites are nodes with data of their own: choose dataset=local")
@@ -42,10 +42,10 @@ def node_configs(sites: Mapping[str, str], num_nodes: int) -> list[str]:
 
 
 def node_config(name: str, data: str) -> str:
-    """Return the ``--node-config`` of a site of this machine with data of its own."""
+    """Return the ``--node-config`` of a site on this machine, with its own data."""
     return f'{protocol.SITE}="{name}" {protocol.DATA}="{data}"'
 
 
 def site_config(name: str, file: str) -> str:
-    """Return the ``--node-config`` of a site whose owner's file says what an experiment may do."""
+    """Return the ``--node-config`` of a site whose policy file says what an experiment may do."""
     return f'{protocol.SITE}="{name}" {protocol.SITE_FILE}="{file}"'

@@ -1,4 +1,4 @@
-"""Staging: copies of the code, which travel to other machines."""
+"""Staging: copy the code, to send it to other machines."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from baselines.experiment.overrides import ROOT
 
 PACKAGES = {"strategies": "*.py", "clients": "*.py", "baselines": "*.py", "conf": "*.yaml"}
-OF_APP = ("pyproject.toml", "LICENSE")  # what Flower bundles besides
+OF_APP = ("pyproject.toml", "LICENSE")  # further files that Flower bundles
 
 
 def copy_code(folder: Path) -> None:
@@ -19,9 +19,9 @@ def copy_code(folder: Path) -> None:
 
 
 def copy_app(folder: Path) -> Path:
-    """Copy what Flower bundles of this project into a folder; return it, for ``flwr run``.
+    """Copy the files that Flower bundles into a folder; return it, for ``flwr run``.
 
-    In a clone Flower would look at each file of each virtual environment, for several seconds.
+    In a clone, Flower would scan every file of every virtual environment, for several seconds.
     """
     copy_code(folder)
     for name in OF_APP:

@@ -1,8 +1,8 @@
 """superlink: a real deployment on this machine's loopback.
 
-One ``flower-superlink``, one ``flower-supernode`` per node, and the app submitted with ``flwr run``, all
-as separate programs that talk over the network: gRPC on Flower 1.39, HTTP from 1.40 on. A deployment on
-several machines is the same with other addresses; docs/deployment.md shows the commands.
+One ``flower-superlink``, one ``flower-supernode`` per node, and the app submitted with ``flwr run``. They
+are separate programs that talk over the network: gRPC on Flower 1.39, HTTP from 1.40 on. A deployment on
+several machines differs only in its addresses; docs/deployment.md shows the commands.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from .processes import HOST, Programs
 from .staging import copy_app
 
 LINK = "florilegium"
-TRUSTING = {closed.TRUST: "1"}  # who runs this submits as well: any class of theirs may be named
+TRUSTING = {closed.TRUST: "1"}  # owner and submitter are the same person: any class may be named
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class SuperLink:
     gives_node_states: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Refuse a time limit that is none, and signatures without encryption: Flower has none."""
+        """Refuse an invalid time limit, and authentication without TLS, which Flower lacks."""
         require(self.start_timeout > 0, "runtime.start_timeout", self.start_timeout, "above 0")
         for name in ("tls", "authenticate"):
             value = getattr(self, name)
@@ -59,12 +59,11 @@ class SuperLink:
             require(self.tls, "runtime.tls", self.tls, "true where runtime.authenticate=true")
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
-        """Run one experiment; its ServerApp writes into ``folder``, logs into its ``logs``.
+        """Run one experiment; its ServerApp writes into ``folder``, the programs log into its ``logs``.
 
         Raises
         ------
-        UserError : when there is no app to submit, because this is not the project's folder but a wheel, or
-            another process is running in ``folder``
+        UserError : when there is no app to submit, as in a wheel, or another process runs in ``folder``
         RunFailed : when a program did not start or the run did not finish, with the end of its log
         RunDiverged : when its last evaluation is not finite
         """
@@ -72,12 +71,12 @@ class SuperLink:
         own_data = experiment.load(overrides).dataset.site is not None
         node_configs = sites.node_configs(sites.checked(self.sites or {}, num_nodes, own_data), num_nodes)
         folder = folder.resolve()
-        if run_folder.in_use(folder):  # before anything of its run is touched
+        if run_folder.in_use(folder):  # before changing any file of its run
             raise UserError(run_folder.taken(folder))
         logs = folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         result = folder / "environment.json"
-        before = result.read_bytes() if result.exists() else b""  # an earlier run's is not this one's
+        before = result.read_bytes() if result.exists() else b""  # of an earlier run
         with (
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home,
             Programs(Path(home), commands.environment(home) | TRUSTING, logs) as programs,
@@ -110,14 +109,14 @@ class SuperLink:
 
 
 def _tls(folder: Path) -> commands.Tls:
-    """Return throw-away certificates, made in ``folder``."""
+    """Make temporary certificates in ``folder``."""
     credentials.authority(folder)
     credentials.server_certificate(folder, folder, HOST)
     return commands.Tls(*(str(folder / name) for name in ("ca.pem", "server.pem", "server.key")))
 
 
 def _registered(programs: Programs, name: str) -> str:
-    """Make a node's key, let the node in, and return the key's file."""
+    """Make a node's key, register it, and return its file."""
     key = programs.directory / name
     credentials.key_pair(key)
     log = f"register-{name}"
@@ -127,7 +126,7 @@ def _registered(programs: Programs, name: str) -> str:
 
 
 def _status_in_flower(programs: Programs) -> str:
-    """Return what the SuperLink says of its one run, e.g. ``finished:completed``."""
+    """Return the status of the SuperLink's only run, e.g. ``finished:completed``."""
     listed = subprocess.run(
         commands.runs(LINK),
         env=programs.environment,
@@ -144,7 +143,7 @@ def _status_in_flower(programs: Programs) -> str:
 def _check(result: Path, before: bytes, in_flower: str, log: str) -> None:
     """Raise ``RunFailed`` unless the run finished for the ServerApp and for Flower, or has diverged.
 
-    ``flwr run`` ends with 0 either way. ``before`` is what ``result`` held before it, empty for nothing.
+    ``flwr run`` exits with 0 either way. ``before`` is the content of ``result`` before the run.
     """
     now = result.read_bytes() if result.exists() else b""
     status = json.loads(now)["status"] if now != before else "not begun"
@@ -157,7 +156,7 @@ def _check(result: Path, before: bytes, in_flower: str, log: str) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports of the loopback that nobody listens on now."""
+    """Return free ports of the loopback."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

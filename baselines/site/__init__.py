@@ -1,1 +1,1 @@
-"""A site: what its owner lets a submitted experiment do, and what it has done."""
+"""A site: what its owner allows a submitted experiment to do, and a record of what was done."""

@@ -1,8 +1,8 @@
 """The guard of a deployed node, between Flower's messages and the ClientApp.
 
-What leaves the node is a code and a count; the whole line of an error goes to the node's own log. Before
-anything of the data is read, the configuration is checked (:mod:`baselines.experiment.closed`), then what
-the site's file allows (:mod:`.policy`), then its budgets (:mod:`.record`).
+Of an error, only a code and a count leave the node; the full message goes to the node's own log. Before any
+data are read, checks apply to the configuration (:mod:`baselines.experiment.closed`), the site's file
+(:mod:`.policy`) and its budgets (:mod:`.record`), in this order.
 """
 
 import os
@@ -33,12 +33,12 @@ from .policy import Policy, read_leniently
 from .record import SiteRecord
 
 OUT_OF_MEMORY = "out of memory"
-MOST_SIGNS = 4000  # of a text in the audit log
+MOST_SIGNS = 4000  # characters of a text in the audit log
 logger = getLogger("flwr")
 
 
 def public_line(error: BaseException) -> str:
-    """Return the message to the server for an error: nothing of the data, of paths or of the code."""
+    """Return the message to the server for an error, without data, paths or code."""
     known = getattr(error, "public", None)
     if known is not None:
         return str(known)
@@ -53,7 +53,7 @@ def public_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Admitted:
-    """An experiment that the owner of a node lets take place, and what the owner says of the data."""
+    """An experiment admitted by the owner of a node, with the owner's policy and record."""
 
     experiment: Experiment
     policy: Policy
@@ -68,24 +68,24 @@ class Admitted:
 
     @property
     def prepared(self) -> Callable[[], Path] | None:
-        """What gives the folder for prepared data; None where the site keeps no record."""
+        """A function that returns the folder for prepared data; None if the site keeps no record."""
         record = self.record
         return partial(record.prepared, self.run_id) if record else None
 
 
 class Guard:
-    """A Flower mod of a deployed ClientApp: it lets in what the owner allows, and writes down what went.
+    """A Flower mod of a deployed ClientApp: it admits what the owner allows, and keeps the audit log.
 
-    One message is answered at a time; what is known of it stays until the next.
+    It answers one message at a time, and keeps its state until the next.
     """
 
     def __init__(self) -> None:
         self._error: BaseException | None = None
-        self._experiment: Experiment | None = None  # that was let in
+        self._experiment: Experiment | None = None  # the admitted one
         self._hides_counts = False  # whether the site counts epsilon, or demands privacy
 
     def admit(self, message: Message, context: Context) -> "Admitted":
-        """Return the experiment that a message is of, where this node's owner lets it take place.
+        """Return a message's experiment, if this node's owner admits it.
 
         Raises
         ------
@@ -108,27 +108,25 @@ class Guard:
         return Admitted(experiment, policy, record, context.run_id)
 
     def describe(self, error: BaseException) -> str:
-        """Log the whole error here; return what leaves the node."""
+        """Log the full error here; return the message that leaves the node."""
         self._error = error
         if closed.is_open():
             return str(error) or type(error).__name__
         line = public_line(error)
-        if self._hides_counts:  # a count of rows has no noise
+        if self._hides_counts:  # counts of rows have no noise
             line = re.sub(r"\d+", "some", line)
-        is_foreseen = isinstance(
-            error, UserError | Refused
-        )  # else its owner needs to see where it came from
+        is_foreseen = isinstance(error, UserError | Refused)  # otherwise its owner needs the traceback
         trace = None if is_foreseen else error
         logger.error("refused here: %s; the server sees: %s", error, line, exc_info=trace)
         return line
 
     def __call__(self, message: Message, context: Context, call_next: Callable[..., Message]) -> Message:
-        """Answer a message; an error becomes a code, and everything is written to the audit log."""
+        """Answer a message; errors become codes, and each message is written to the audit log."""
         if closed.is_open():
             return call_next(message, context)
         self._error = self._experiment = None
         self._hides_counts = False
-        mask = os.umask(0o077)  # what is written is the node's user's alone
+        mask = os.umask(0o077)  # files are readable only by the node's user
         try:
             return self._answer(message, context, call_next)
         finally:
@@ -137,16 +135,16 @@ class Guard:
     def _answer(self, message: Message, context: Context, call_next: Callable[..., Message]) -> Message:
         try:
             reply = call_next(message, context)
-        except Exception as error:  # whatever a node's code or data raise
+        except Exception as error:  # a node's code or data may raise anything
             reply = failed(message, self.describe(error))
         try:
             self._write_down(message, context, reply)
-        except Exception as error:  # nothing leaves a site that cannot be written down there
+        except Exception as error:  # nothing leaves a site without an audit entry
             reply = failed(message, self.describe(error))
         return reply
 
     def _write_down(self, message: Message, context: Context, reply: Message) -> None:
-        """Write a line into the audit log of a node that has a file, a damaged one, too."""
+        """Write a line into the audit log of a node that has a file, even a damaged one."""
         name = context.node_config.get(protocol.SITE_FILE)
         if name is None or not Path(str(name)).parent.is_dir():
             return
@@ -161,7 +159,7 @@ class Guard:
             "experiment": experiment.identity() if experiment else None,
             "overrides": _shortened(str(context.run_config.get("overrides", ""))),
             **_reply_described(message, reply),
-            "epsilon": None if damage else _epsilon_of(record),  # whose delta the file says
+            "epsilon": None if damage else _epsilon_of(record),  # the file states its delta
         }
         if self._error is not None:
             entry["refused"] = _shortened(str(self._error) or type(self._error).__name__)
@@ -171,14 +169,14 @@ class Guard:
 
 
 def _shortened(text: str) -> str:
-    """Return a text whole, or its first signs and a hash: nobody fills the log with one message."""
+    """Return a text, or its beginning and a hash, so that one message cannot fill the log."""
     if len(text) <= MOST_SIGNS:
         return text
     return f"{text[:MOST_SIGNS]}... ({len(text)} signs, sha256 {sha256(text.encode()).hexdigest()})"
 
 
 def _epsilon_of(record: SiteRecord) -> float | None:
-    """Return what has been spent; None where the budgets cannot be read, which a refusal says."""
+    """Return the epsilon spent; None if the budgets cannot be read, which the refusal reports."""
     try:
         return record.epsilon()
     except UserError:
@@ -192,7 +190,7 @@ def _round_of(message: Message) -> int | None:
 
 
 def _reply_described(message: Message, reply: Message) -> dict[str, Any]:
-    """Return what leaves the node: rows that were used, bytes, and the norm of the update."""
+    """Describe what leaves the node: rows used, bytes, and the norm of the update."""
     if not reply.has_content():
         return {}
     metrics = reply.content.get(protocol.METRICS)
@@ -202,7 +200,7 @@ def _reply_described(message: Message, reply: Message) -> dict[str, Any]:
 
 
 def _norm_sent(message: Message, reply: Message) -> float | None:
-    """Return the norm of the update that leaves the node; None where none does, or not as a whole model."""
+    """Return the norm of the update that leaves the node; None if it is not a whole model."""
     metrics = reply.content.get(protocol.METRICS)
     chosen = metrics.get(protocol.CHOSEN_MODEL, 0) if isinstance(metrics, MetricRecord) else 0
     sent = reply.content.get(protocol.ARRAYS)

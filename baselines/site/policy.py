@@ -1,8 +1,8 @@
-"""The site's file: the one authority over what an experiment may do with a site's data.
+"""The site's file, the only authority over what an experiment may do with a site's data.
 
-A SuperNode is started with ``--node-config 'site="north" site-file="site.yaml"'``. The file lies at the
-site, is read anew for each message, and nothing that is submitted changes it. ``provision`` writes one;
-docs/deployment.md explains it key by key. Where nothing is said, the key's default below holds.
+A SuperNode is started with ``--node-config 'site="north" site-file="site.yaml"'``. The file is at the site,
+is read anew for each message, and no submission can change it. ``provision`` writes one; docs/deployment.md
+explains each key. Missing keys have the defaults below.
 """
 
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ from clients.privacy import demand, demand_no_question
 from clients.round import requested_corrections
 from strategies.shared import protocol
 
-LOCAL_DATA = "baselines.datasets.local"  # the one data set that a site with data of its own reads
+LOCAL_DATA = "baselines.datasets.local"  # the only data set that a site with its own data reads
 
-NO_OPTION = "null"  # where no option of a group is chosen; in a site's file YAML's null as well
+NO_OPTION = "null"  # no option of a group; a site's file may also use YAML's null
 
 
 class SiteRefusal(UserError):
-    """What the site's owner does not allow.
+    """Refusal of something that the site's owner does not allow.
 
     Parameters
     ----------
-    key : of the site's file; the whole message to the server
+    key : of the site's file, the only detail sent to the server
     line : for the site's own log
     """
 
@@ -46,23 +46,23 @@ class SiteRefusal(UserError):
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What a site's file says; docs/deployment.md has the same table.
+    """The content of a site's file; docs/deployment.md has the same table.
 
     Parameters
     ----------
     data : the path of the site's data, relative to the file
-    columns, label : of a table, the columns that may be read at all, and the column with the labels; None
-        for data that is no table
-    min_rows : with fewer rows the site takes no part
-    strategies, experiments : patterns (``fed*``) of the options that may be asked for; ``null`` is an
-        experiment that no file of ``conf/experiment`` states
-    privacy, min_noise : what an experiment has to promise: ``local`` or ``central`` privacy, and the least
+    columns, label : of a table, the columns that may be read, and the column with the labels; None if the
+        data are not a table
+    min_rows : with fewer rows the site does not take part
+    strategies, experiments : patterns (``fed*``) of the allowed options; ``null`` is an experiment without a
+        file in ``conf/experiment``
+    privacy, min_noise : what an experiment must promise: ``local`` or ``central`` privacy, and the least
         noise multiplier
-    max_epsilon, delta : the most privacy loss of all runs together, as (epsilon, delta); None counts none
-    max_rounds : of one run, its evaluations and its questions counted apart
+    max_epsilon, delta : the most privacy loss of all runs together, as (epsilon, delta); None: no limit
+    max_rounds : of one run; its evaluations (one more) and its questions are counted separately
     max_runs_per_day : how many runs may begin within 24 hours
-    evaluate : whether the site tests models on the rows that it holds out; never where privacy is local or
-        epsilon is counted
+    evaluate : whether the site tests models on its held-out rows; never if ``privacy`` is local or
+        ``max_epsilon`` is set
     state : the folder of the audit log, the budgets and the prepared data, relative to the file
     targets : further classes, by full name, that a configuration may name besides those of ``conf``
     """
@@ -82,15 +82,15 @@ class Policy:
     evaluate: bool = True
     state: str = "state"
     targets: tuple[str, ...] = ()
-    file: Path | None = None  # where this was read; None for a node that has no file
+    file: Path | None = None  # the file's path; None for a node without a file
 
     @classmethod
     def of_node(cls, node_config: Mapping[str, object]) -> "Policy":
-        """Return what a node's configuration says: by its file, or without one by its own few keys.
+        """Return the policy of a node's configuration: of its file or, without one, of its few own keys.
 
         Raises
         ------
-        SiteRefusal : for a file that cannot be read, or has what it may not
+        SiteRefusal : for a file that cannot be read, or has invalid content
         """
         name = node_config.get(protocol.SITE_FILE)
         if name is not None:
@@ -99,25 +99,25 @@ class Policy:
         return cls(
             data=str(node_config.get(protocol.DATA, "")),
             privacy=None if protocol.PRIVACY not in node_config else str(node_config[protocol.PRIVACY]),
-            min_noise=noise,  # type: ignore[arg-type]  # which :func:`demand` looks at
+            min_noise=noise,  # type: ignore[arg-type]  # checked by :func:`demand`
         )
 
     def place(self, path: str) -> Path:
-        """Return a path of the file's, which counts from where it lies."""
+        """Return a path in the file, relative to the file's folder, as absolute."""
         base = self.file.parent if self.file else Path()
         return (base / Path(path).expanduser()).resolve()
 
     @property
     def state_folder(self) -> Path:
-        """The folder of what the site keeps on experiments."""
+        """The folder of the site's records on experiments."""
         return self.place(self.state)
 
     def admit(self, experiment: Experiment, message_type: str, config: Mapping[str, Any]) -> None:
-        """Refuse what the file does not allow; nothing of the data has been read.
+        """Refuse what the file does not allow, before any data are read.
 
         Parameters
         ----------
-        experiment : what is asked for
+        experiment : the requested experiment
         message_type, config : of the message
 
         Raises
@@ -130,7 +130,7 @@ class Policy:
             self._admit_data(experiment)
         if message_type == MessageType.EVALUATE:
             is_counted = self.privacy == protocol.LOCAL or self.max_epsilon is not None
-            if not self.evaluate or is_counted:  # what a test tells has no noise
+            if not self.evaluate or is_counted:  # test results have no noise
                 raise SiteRefusal("evaluate", "the site tests no models")
         elif message_type == protocol.QUESTION:
             demand_no_question(self._demands)
@@ -140,7 +140,7 @@ class Policy:
             self._admit_requests(experiment, config)
 
     def _admit_question(self, experiment: Experiment, config: Mapping[str, Any]) -> None:
-        """Refuse a question that is not the strategy's, and one on so few examples that they show."""
+        """Refuse a question that is not the strategy's, or is on fewer examples than ``min_rows``."""
         question = experiment.prototype.question
         own = {} if question is None else question.config()
         if any(config.get(key) != own.get(key) for key in (protocol.MEASURES, protocol.MEASURED_EXAMPLES)):
@@ -154,14 +154,14 @@ class Policy:
             )
 
     def _admit_requests(self, experiment: Experiment, config: Mapping[str, Any]) -> None:
-        """Refuse what the strategy that is named does not ask of nodes, whatever the message says."""
+        """Refuse corrections that the message requests, but the named strategy does not."""
         requested = experiment.prototype.train_config()
         kinds = requested_corrections(config, experiment.known_corrections)
         if other := [kind.config_key for kind in kinds if not requested.get(kind.config_key)]:
             raise SiteRefusal("strategies", f"the message asks for {', '.join(other)} besides")
 
     def require_rows(self, count: int) -> None:
-        """Refuse to work with fewer rows than the file says."""
+        """Refuse to work with fewer rows than ``min_rows``."""
         if count < self.min_rows:
             raise SiteRefusal("min_rows", f"there are {count} rows, expected {self.min_rows} or more")
 
@@ -203,25 +203,25 @@ class Policy:
             raise SiteRefusal("label", f"the schema has label={schema.label}, expected {self.label}")
 
     def demand_privacy(self, config: Mapping[str, Any]) -> None:
-        """Raise :class:`clients.privacy.Refused` where a message promises too little privacy."""
+        """Raise :class:`clients.privacy.Refused` if a message promises too little privacy."""
         demand(self._demands, config)
 
     @property
     def _demands(self) -> dict[str, object]:
-        """What the file demands of privacy, as a node's configuration does."""
+        """The file's demands of privacy, as keys of a node's configuration."""
         requested = {protocol.PRIVACY: self.privacy, protocol.MIN_NOISE: self.min_noise}
         settings: dict[str, object] = {key: value for key, value in requested.items() if value is not None}
-        if self.max_epsilon is not None:  # which only noise can be counted against
+        if self.max_epsilon is not None:  # epsilon can only be counted with noise
             settings.setdefault(protocol.PRIVACY, protocol.CENTRAL)
         return settings
 
 
 def read(path: Path) -> Policy:
-    """Return what a site's file says.
+    """Read a site's file.
 
     Raises
     ------
-    SiteRefusal : for a file that cannot be read, an unknown key, or a value of another kind
+    SiteRefusal : for a file that cannot be read, an unknown key, or an invalid value
     """
     kinds = {name: kind for name, kind in get_type_hints(Policy).items() if name != "file"}
     try:
@@ -245,7 +245,7 @@ def read(path: Path) -> Policy:
 
 
 def read_leniently(path: Path) -> tuple[Policy, SiteRefusal | None]:
-    """Return what a site's file says, and what is wrong with it; of a damaged one its ``state`` alone."""
+    """Read a site's file; return its error as well. Of a damaged one, only ``state`` is read."""
     try:
         return read(path), None
     except SiteRefusal as error:
@@ -259,7 +259,7 @@ def read_leniently(path: Path) -> tuple[Policy, SiteRefusal | None]:
 
 
 def _require_ranges(policy: Policy) -> None:
-    """Refuse values that no site can mean."""
+    """Refuse values out of range."""
     wanted = {
         "privacy": (policy.privacy in (None, protocol.LOCAL, protocol.CENTRAL), "local, central or null"),
         "min_noise": (policy.min_noise is None or policy.min_noise >= 0, "a number, 0 or above"),

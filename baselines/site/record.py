@@ -1,11 +1,11 @@
-"""What a site has done: budgets that outlive runs and restarts, and the audit log.
+"""A site's record: budgets that persist over runs and restarts, and the audit log.
 
-Both lie in the site's own folder (``state`` in its file), readable by its user alone:
+It is in the site's own folder (``state`` in its file), readable only by its user:
 
-budget.json   rounds, evaluations and questions of each run, when it began, and how many rounds each noise multiplier
-              was spent on
+budget.json   begin, rounds, evaluations and questions of each run; the number of rounds with each noise
+              multiplier
 audit.jsonl   one line per message; after ten megabytes it becomes audit.jsonl.1, up to .9
-prepared/     prepared data of the runs that go on, a folder for each
+prepared/     prepared data of current runs, a folder for each
 """
 
 import json
@@ -36,18 +36,18 @@ MOST_BYTES, MOST_FILES = 10_000_000, 9  # of the audit log
 
 
 class SiteRecord:
-    """A site's budgets and its log.
+    """A site's budgets, audit log and prepared data.
 
     Parameters
     ----------
-    policy : what the site's file says
+    policy : the content of the site's file
     """
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.folder = policy, policy.state_folder
 
     def charge(self, run_id: int, message_type: str, config: Mapping[str, Any]) -> None:
-        """Count a message against the budgets, before anything is done for it.
+        """Count a message against the budgets, before it is handled.
 
         Raises
         ------
@@ -62,16 +62,16 @@ class SiteRecord:
                 self._count(run, "evaluations")
             elif message_type == protocol.QUESTION:
                 self._count(run, "questions")
-            else:  # who asks whether a run may begin need not wait for its first round to hear of it
+            else:  # a query fails at once if the first round would exceed the budget
                 self._spend(dict(budget["spent"]), config)
 
     def epsilon(self) -> float:
-        """Return the privacy loss of all rounds so far, at the file's delta; 0 where none has noise."""
+        """Return the privacy loss of all rounds so far, at the file's delta; 0 if none had noise."""
         with self._locked() as budget:
             return self._epsilon(budget["spent"])
 
     def prepared(self, run_id: int) -> Path:
-        """Return the folder for a run's prepared data; those of runs that have gone silent are removed."""
+        """Return the folder for a run's prepared data; remove those of runs idle for an hour."""
         folder = self.folder / PREPARED / str(run_id)
         for made in (self.folder, folder.parent, folder):
             make_private(made)
@@ -97,7 +97,7 @@ class SiteRecord:
             handler.close()
 
     def _run(self, runs: dict[str, Any], run_id: str) -> dict[str, Any]:
-        """Return the account of a run, a new one where another may begin."""
+        """Return the counts of a run; begin new ones if another run may begin."""
         if run_id not in runs:
             most, now = self.policy.max_runs_per_day, time.time()
             recent = sum(now - run["begun"] < DAY for run in runs.values())
@@ -111,13 +111,13 @@ class SiteRecord:
 
     def _count(self, run: dict[str, Any], what: str) -> None:
         most = self.policy.max_rounds
-        run.setdefault(what, 0)  # a budget from before there were questions
+        run.setdefault(what, 0)  # older budgets have no questions
         if most is not None and run[what] >= most + (what == "evaluations"):
             raise SiteRefusal("max_rounds", f"the run has had {run[what]} {what}, and may have {most}")
         run[what] += 1
 
     def _spend(self, spent: dict[str, int], config: Mapping[str, Any]) -> None:
-        """Count a round with the noise that the message promises."""
+        """Count a round with the noise multiplier that the message promises."""
         noise = config.get(protocol.PRIVACY_NOISE) if protocol.PRIVACY in config else None
         most = self.policy.max_epsilon
         if is_noise(noise):
@@ -135,7 +135,7 @@ class SiteRecord:
 
     @contextmanager
     def _locked(self) -> Iterator[dict[str, Any]]:
-        """Hold the budgets; what is changed is on disk afterwards, unless an error ends it."""
+        """Lock the budgets; changes are on disk afterwards, unless an error is raised."""
         make_private(self.folder)
         path = self.folder / BUDGET
         with FileLock(self.folder / ".budget.lock", mode=0o600):
@@ -155,18 +155,18 @@ class SiteRecord:
 
 
 class _Log(RotatingFileHandler):
-    """A rotated file in which every line stands, or an error says so."""
+    """A rotating log file that raises errors instead of hiding them."""
 
     def handleError(self, record: LogRecord) -> None:  # noqa: N802 (logging's name)
         raise
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that its user alone can look into.
+    """Make a folder that only its user can read.
 
     Raises
     ------
-    SiteRefusal : where that cannot be done
+    SiteRefusal : if it cannot be made
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
