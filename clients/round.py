@@ -4,6 +4,7 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -159,7 +160,7 @@ class ClientRound:
     def _draws(self) -> np.random.Generator:
         return generator(self.node.seed, Purpose.COMPRESSION, **self.place)
 
-    @property
+    @cached_property
     def seed(self) -> int:
         """Decides the order of the node's examples in this round, and all that its model draws."""
         return torch_seed(self.node.seed, Purpose.LOCAL_TRAINING, **self.place)
