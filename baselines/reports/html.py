@@ -193,7 +193,7 @@ def settings_section(frame: pd.DataFrame) -> str:
     rows = frame[["setting", *results.settings(frame)]].drop_duplicates("setting")
     same = [key for key in results.settings(frame) if len(set(rows[key].astype(str))) == 1]
     shared = ", ".join(f"{key}={rows[key].iloc[0]}" for key in same)
-    differing = rows.drop(columns=same).astype(str)
+    differing = rows.drop(columns=same).convert_dtypes().astype(str)  # a count beside none stays one
     text = sortable_table(differing) if len(differing.columns) > 1 else ""
     if shared:
         text += f"<p>The same in all: {escape(shared)}.</p>\n"

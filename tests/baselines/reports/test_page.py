@@ -213,3 +213,9 @@ def test_a_name_hides_its_lines_in_all_plots(page: str) -> None:
     )
     assert done.stderr == ""
     assert json.loads(done.stdout) == ["110 01", "111 11", "110 00", "111 11"]
+
+
+def test_a_count_that_others_lack_is_a_count_in_the_settings(tmp_path: Path) -> None:
+    rows = {"setting": ["a", "b"], "strategy.buffer_size": [5, None], "run": [str(tmp_path)] * 2}
+    frame = pd.DataFrame(rows)
+    assert re.findall(r"<td>(.*?)</td>", html.settings_section(frame)) == ["a", "5", "b", "-"]
