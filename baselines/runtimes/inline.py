@@ -23,7 +23,8 @@ class Inline:
     ----------
     batch_clients : True trains the nodes of a round batched where that is possible, with the same
         results to rounding; False trains one after another, with Ray's results bit for bit; measured tries
-        both at the start and takes the faster way; auto is False on the CPU, and measured on an accelerator
+        both at the start and takes the faster way; auto is False on the CPU. On an accelerator it is measured,
+        and with ``deterministic=true`` True for models below a million parameters
     sites : {name: path} of data of the nodes' own, for dataset=local; None where nodes hold partitions
     """
 
