@@ -181,7 +181,7 @@ class Correction:
 
     @staticmethod
     def no_effect(steps: int, per_epoch: int, *args: Any, **settings: Any) -> str:
-        """Say why these settings do nothing at a node with so many steps; empty where they may do something."""
+        """Say why these settings do nothing at a node with this number of steps; empty where they may do something."""
         return ""
 
     def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:

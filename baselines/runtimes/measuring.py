@@ -1,4 +1,4 @@
-"""Measuring: which way to train a round's nodes is faster here, one by one or batched?
+"""Measure which way to train a round's nodes is faster here: one by one or batched.
 
 A shortened round 1 is run alternately in both ways, with its own strategy, model and node states. It leaves
 no trace: the run, including its random draws, begins as if nothing had been measured.

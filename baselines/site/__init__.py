@@ -1,1 +1,1 @@
-"""A site: what its owner allows a submitted experiment to do, and a record of what was done."""
+"""What a site's owner allows a submitted experiment to do, and a record of what was done."""
