@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from strategies.shared import protocol
 from strategies.shared.arrays import values_of
-from strategies.shared.flower_names import accept_old_names, warn_of_misspelt_hooks, warn_of_old_names
+from strategies.shared.flower_names import HasHooks, accept_old_names, warn_of_old_names
 
 from .examples import Examples, Inputs
 from .fast.trace import Step
@@ -126,7 +126,7 @@ RENAMED = {  # what a correction defines: the old names, for one release, and th
 }
 
 
-class Correction:
+class Correction(HasHooks):
     """The change of one round to loss or gradients; its constructor takes a :class:`RoundStart`."""
 
     config_key: ClassVar[str] = ""  # the message's configuration asks for it by this key, if not with 0
@@ -137,10 +137,9 @@ class Correction:
     gradient_transform: GradientTransform | None = None  # what it does to gradients, if one can say it
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Accept the old names of what the class defines, and name misspelt ones."""
+        """Accept the old names of what the class defines."""
         super().__init_subclass__(**settings)
         accept_old_names(cls, RENAMED)
-        warn_of_misspelt_hooks(cls)
 
     @property
     def edit(self) -> GradientTransform | None:

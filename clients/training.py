@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import BoundArguments, signature
 from itertools import repeat
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from flwr.app import RecordDict
@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count, void_measures
-from strategies.shared.flower_names import warn_of_misspelt_hooks
+from strategies.shared.flower_names import HasHooks
 from strategies.shared.seeding import Purpose, generator
 
 from . import optimizer_step
@@ -261,7 +261,7 @@ class StepDecay(Schedule):
         return float(self.gamma ** ((server_round - 1) // self.every))
 
 
-class Personal:
+class Personal(HasHooks):
     """A personal method, by which nodes have models of their own; this base class changes nothing.
 
     It changes nothing on the server, and two things on the node: how the local update is taken
@@ -272,11 +272,6 @@ class Personal:
 
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     held_to_start: ClassVar[bool] = False  # whether the model before the first step is to be the server's
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        """Name the misspelt ones of a class's methods."""
-        super().__init_subclass__(**settings)
-        warn_of_misspelt_hooks(cls)
 
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
         """Raise ``ValueError`` for a model, or private layers, that the method cannot work with."""
@@ -304,7 +299,7 @@ class Personal:
 
 
 @dataclass(frozen=True)
-class LocalUpdate:
+class LocalUpdate(HasHooks):
     """A node's local training in one round, before a personal method changes it.
 
     Parameters
@@ -389,7 +384,7 @@ HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalTraining:
+class LocalTraining(HasHooks):
     """How a node trains in one round.
 
     Parameters

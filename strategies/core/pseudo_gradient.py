@@ -42,7 +42,7 @@ from strategies.shared import protocol
 from strategies.shared.arrays import without
 from strategies.shared.checks import require, require_count, require_named_part, require_parts
 from strategies.shared.compression import Compression, NoCompression
-from strategies.shared.flower_names import accept_old_names, old_attribute, warn_of_misspelt_hooks
+from strategies.shared.flower_names import accept_old_names, old_attribute
 
 from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, sample
 from .frozen import FrozenParameters, known_hashes, require_frozen
@@ -361,10 +361,9 @@ class PseudoGradientStrategy(BaseStrategy):
     _logged: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Accept the old names of hooks, and name misspelt ones."""
+        """Accept the old names of hooks."""
         super().__init_subclass__(**settings)
         accept_old_names(cls, RENAMED)
-        warn_of_misspelt_hooks(cls)
 
     def __post_init__(self) -> None:
         """Refuse what is no part, and counts out of range, in one line each."""

@@ -118,7 +118,7 @@ class Advising(ABCMeta):
         return Signature([parameter for name, parameter in taken.items() if name != "self"])
 
 
-class BaseStrategy(Strategy, metaclass=Advising):
+class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
