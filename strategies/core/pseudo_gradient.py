@@ -95,6 +95,14 @@ UNPROVED = (
     "whether it does"
 )
 NO_MASK = NoMask()
+IDLE_KEY = (
+    "a correction does not act where its config_key is 0 or empty: send True by that key, and its setting by "
+    "another one (reads)"
+)
+NOT_SENT = (
+    "no correction sends it: check that train_config() sends its config_key, that the nodes' known_corrections "
+    "name its class, and that its on_round_end returns the record or adds the metric"
+)
 EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in again"
 
 
@@ -702,7 +710,7 @@ class PseudoGradientStrategy(BaseStrategy):
             stop_if_all_failed(len(self._sent), answered)
         self._note(server_round, collected, answered)
         if server_round == 1 and answered.keys() == collected.lacking.keys():
-            self._end_for_lack(collected.lacking)
+            self._end_for_lack(collected.lacking, any(map(is_of_other_app, answered.values())))
         return collected
 
     def _read(self, answered: Mapping[int, Message], layout: Layout) -> Collected:
@@ -743,10 +751,11 @@ class PseudoGradientStrategy(BaseStrategy):
         if kept:
             self._lost_state.note(server_round, kept, self.registry)
 
-    def _end_for_lack(self, lacking: dict[int, str]) -> None:
+    def _end_for_lack(self, lacking: dict[int, str], is_other_app: bool) -> None:
         """End a run in which every node that answered lacks the same: so they would in each round.
 
-        A group among others is only marked: the run ends when none can take a step.
+        A group among others is only marked: the run ends when none can take a step. ``is_other_app`` says
+        whether a node runs another ClientApp than this project's.
 
         Raises
         ------
@@ -755,6 +764,13 @@ class PseudoGradientStrategy(BaseStrategy):
         lacks = set(lacking.values())
         if len(lacks) != 1:
             return
+        who_lacks = "the one node" if len(lacking) == 1 else f"each of the {len(lacking)} nodes"
+        cause = self._need_of_our_app() if is_other_app else self._need_of_correction()
+        self.failures.hopeless = f"{who_lacks} that answered in round 1 {lacks.pop()}: {cause}"
+        if not self.group:
+            raise TooManyFailedRounds(self.failures.hopeless)
+
+    def _need_of_our_app(self) -> str:
         parts = {
             "weighting": self.weighting.required_metric,
             "aggregation": self.aggregation.required_metric,
@@ -763,13 +779,14 @@ class PseudoGradientStrategy(BaseStrategy):
         asking += ["privacy"] * bool(self.privacy.required_reply_keys)
         named = ", ".join(f"{slot}={type(getattr(self, slot)).__name__}" for slot in asking)
         who = f"{self.name} with {named}" if named else self.name
-        who_lacks = "the one node" if len(lacking) == 1 else f"each of the {len(lacking)} nodes"
-        self.failures.hopeless = (
-            f"{who_lacks} that answered in round 1 {lacks.pop()}: {who} needs this project's ClientApp "
-            "(clients.client_app), or one that does the same"
-        )
-        if not self.group:
-            raise TooManyFailedRounds(self.failures.hopeless)
+        return f"{who} needs this project's ClientApp (clients.client_app), or one that does the same"
+
+    def _need_of_correction(self) -> str:
+        """Say why nodes of this project's ClientApp do not send what one of their corrections should."""
+        sent = self.train_config().items()
+        if idle := [f"{k}={v!r}" for k, v in sent if not v and not k.startswith(protocol.COMPRESSION)]:
+            return f"{self.name} sends {', '.join(idle)}, and {IDLE_KEY}"
+        return NOT_SENT
 
     def _mean_metrics(self, collected: Collected) -> dict[str, Any]:
         """Average the metrics of the nodes' replies, or hand them to the user's own function."""
