@@ -227,7 +227,8 @@ class Rounds:
         if not wanted:
             return {}
         questions, answers = self.strategy.question_messages()
-        counted = sent([*questions, *messages], [*answers, *replies], compressed=wanted == "compressed")
+        exchanged = [*questions, *messages], [*answers, *replies]
+        counted = sent(*exchanged, wanted == "compressed", self.strategy.known_partitions())
         return counted if self.experiment.dataset.site is None else {GLOBAL: counted[GLOBAL]}
 
     def evaluate(self, server_round: int) -> None:

@@ -1073,6 +1073,9 @@ class PseudoGradientStrategy(BaseStrategy):
     def per_site_metrics(self) -> dict[str, dict[str, float]]:
         return self.evaluation.by_site(self.registry.sites)
 
+    def known_partitions(self) -> Mapping[int, int]:
+        return self.registry.partition_of if self.registry.has_partition_ids else {}
+
     def participation_counts(self) -> dict[str, dict[str, int]]:
         kept = self.registry.ledger.kept
         return {self.registry.display_name(k): kept[k] for k in sorted(kept)}

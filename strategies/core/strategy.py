@@ -232,6 +232,10 @@ class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
         """Return what each node has contributed so far (:class:`~.client_registry.ContributionLog`)."""
         return {}
 
+    def known_partitions(self) -> Mapping[int, int]:
+        """Return which partition each node holds, by node id: of those that have said so."""
+        return {}
+
     def pass_over(self, messages: Collection[Message]) -> None:
         """Take messages of the round that are no longer waited for: their nodes have not failed."""
 
