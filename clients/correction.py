@@ -57,6 +57,11 @@ class GradientTransform:
         return replace(self, fixed=[[tensors[k] for k in places] for tensors in self.fixed])
 
     @property
+    def name(self) -> str:
+        """The name of the function."""
+        return str(getattr(self.apply, "__qualname__", self.apply))
+
+    @property
     def kind(self) -> tuple[object, ...]:
         """A key: equal for two edits that do the same, each with its own tensors."""
         return self.apply, self.numbers
@@ -254,6 +259,7 @@ class Correction(HasHooks):
             else self.gradient_transform.of(places)
         )
         edited = edit(gradients, [parameters[k].detach() for k in places])
+        require_gradients(f"{type(self).__name__}.gradient_transform", edited, gradients)
         for k, gradient in zip(places, edited, strict=True):
             parameters[k].grad = gradient
 
@@ -276,6 +282,41 @@ class Correction(HasHooks):
 for _old, _new in RENAMED.items():  # for a class that calls ``super()`` by an old name
     if _old not in vars(Correction):
         setattr(Correction, _old, vars(Correction)[_new])
+
+
+def require_gradients(name: str, gradients: object, parameters: Sequence[Tensor]) -> None:
+    """Raise ``ValueError`` where ``name``, a hook, returns no list of a gradient for each parameter."""
+    count = len(parameters)
+    expected = f"expected a list of {count} tensors, one for each trained parameter and shaped as it"
+    if not isinstance(gradients, list | tuple):
+        raise ValueError(f"{name} returns {_describe(gradients)} for gradients: {expected}")
+    if len(gradients) != count:
+        raise ValueError(f"{name} returns {len(gradients)} gradients: {expected}")
+    for k, (gradient, p) in enumerate(zip(gradients, parameters, strict=True)):
+        if not isinstance(gradient, Tensor) or gradient.shape != p.shape:
+            raise ValueError(f"{name} returns {_describe(gradient)} as gradient {k}: {expected}")
+
+
+def require_step(name: str, returned: object) -> None:
+    """Raise ``ValueError`` where ``name``, a step, returns no pair of gradients and sums of metrics."""
+    if not (isinstance(returned, list | tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
+        raise ValueError(
+            f"{name} returns {_describe(returned)}: expected a pair, the gradients and the sums of the metrics"
+        )
+
+
+def require_records(name: str, records: object) -> None:
+    """Raise ``ValueError`` where ``name``, a hook, returns no ArrayRecords by name."""
+    if not (isinstance(records, Mapping) and all(isinstance(r, ArrayRecord) for r in records.values())):
+        raise ValueError(
+            f"{name} returns {_describe(records)}: expected ArrayRecords by name, {{}} for none"
+        )
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def edits_of(corrections: Sequence[Correction]) -> list[GradientTransform] | None:

@@ -28,7 +28,7 @@ from strategies.shared.compression import Compression
 from strategies.shared.seeding import Purpose, generator, torch_seed
 
 from .compression import Coding
-from .correction import Correction, RoundStart
+from .correction import Correction, RoundStart, require_records
 from .examples import Examples
 from .frozen import Frozen, check_unchanged, complete, has_kept_more, joined
 from .methods.fedcm import ClientMomentum, MimeMomentum
@@ -182,7 +182,10 @@ class ClientRound:
         """Return the reply; under local privacy it has only what has noise or does not depend on the data."""
         model = self.node.model
         parameters = [p for p in model.parameters() if p.requires_grad]
-        records = [correction.on_round_end(parameters, metrics) for correction in self.corrections]
+        records = []
+        for correction in self.corrections:
+            records.append(correction.on_round_end(parameters, metrics))
+            require_records(f"{type(correction).__name__}.on_round_end", records[-1])
         self._require_remembers()
         if self.training.private:
             withhold(model, self.training.private, self.sent, self.memory)

@@ -20,7 +20,7 @@ from strategies.shared.flower_names import HasHooks
 from strategies.shared.seeding import Purpose, generator
 
 from . import optimizer_step
-from .correction import Correction, OptimizerOf, RoundStart
+from .correction import Correction, OptimizerOf, RoundStart, require_gradients, require_step
 from .examples import Examples, Inputs, compute_outputs
 from .fast.gradient import EAGER, count_step, gradient_of
 from .fast.trace import Step
@@ -79,9 +79,10 @@ class WithTerms:
 
 def _number(correction: Correction, hook: str, loss: Tensor) -> Tensor:
     """Return a correction's loss, or raise ``ValueError`` where it is no single number."""
-    if isinstance(loss, Tensor) and loss.numel() != 1:
-        name, shape = type(correction).__name__, list(loss.shape)
-        raise ValueError(f"{name}.{hook} returns shape {shape}: expected one number, e.g. its mean")
+    if loss is None or (isinstance(loss, Tensor) and loss.numel() != 1):
+        what = "None" if loss is None else f"shape {list(loss.shape)}"
+        name = type(correction).__name__
+        raise ValueError(f"{name}.{hook} returns {what}: expected one number, e.g. its mean")
     return loss
 
 
@@ -105,8 +106,25 @@ def step_of(
         WithTerms(model, task, adding) if adding else gradient_of(model, task).of_round(trace, after)
     )
     for correction in corrections:
-        step = correction.wrap_gradient(step)
+        step = _wrapped(correction, step)
     return step
+
+
+def _wrapped(correction: Correction, step: Step) -> Step:
+    """Return a step in a correction's hands; what that returns is checked."""
+    name, wrapped = f"{type(correction).__name__}.wrap_gradient", correction.wrap_gradient(step)
+    if wrapped is step:
+        return step
+    if not callable(wrapped):
+        raise ValueError(f"{name} returns no function: expected one that does what its argument does")
+
+    def checked(parameters: Sequence[Tensor], *batch: Tensor) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        returned = wrapped(parameters, *batch)
+        require_step(f"{name}'s function", returned)
+        require_gradients(f"{name}'s function", returned[0], parameters)
+        return returned
+
+    return checked
 
 
 Begin = Callable[[RoundStart], Correction]  # mostly a class with its settings
