@@ -51,7 +51,7 @@ def client_app(
     Parameters
     ----------
     node_of : builds the node that a message is for
-    describe : turns an error into what the server is told of a site that takes no part
+    describe : turns an error into the reason that the server receives from a site that takes no part
     mods : Flower mods, wrapped around every handler
     """
     app = ClientApp(mods=list(mods))
