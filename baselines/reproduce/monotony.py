@@ -1,0 +1,58 @@
+"""Does FedExP come nearer to the optimum in every round? Section 1 of the report ("monotony").
+
+In the over-parameterised regression every node can be solved exactly, and the optimum w* that a method with
+steps in the span of the data can reach is the solution nearest to the initial model,
+w* = w[0] + A^+ (b - A w[0]). A run keeps no model but the last, so it is run again, in this process.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from baselines.apps import client_app_in
+from baselines.experiment.experiment import Experiment
+from baselines.experiment.experiment import load as load_experiment
+from baselines.grids.inline import InlineGrid
+from baselines.reports.runs import by_round
+from strategies.shared.arrays import values_of
+
+
+def rounds_away(folder: Path) -> int:
+    """Return in how many rounds the distance to w* rises."""
+    experiment = load_experiment(json.loads((folder / "environment.json").read_text())["overrides"])
+    models = torch.stack(list(models_by_round(experiment)))
+    return count_rises((models - nearest_solution(experiment, models[0])).norm(dim=1))
+
+
+def rounds_of_rising_loss(folder: Path) -> int:
+    """Return in how many rounds the test loss rises; here the test set is the training set."""
+    return count_rises(torch.tensor(by_round(folder, "test", "loss").to_numpy()))
+
+
+def count_rises(values: Tensor) -> int:
+    """Return how many values are above the one before."""
+    return int((values[1:] > values[:-1]).sum())
+
+
+def models_by_round(experiment: Experiment) -> Iterator[Tensor]:
+    """Yield the parameters [P] of the initial model, and those after each round."""
+    settings = experiment.settings
+    grid = InlineGrid(client_app_in(experiment), settings.num_nodes)
+    strategy, config = experiment.strategy(), experiment.train_config()
+    arrays = experiment.initial_arrays()
+    for server_round in range(1, settings.rounds + 2):
+        yield torch.cat([values_of(array).flatten() for array in arrays.values()])
+        if server_round <= settings.rounds:
+            replies = grid.send_and_receive(
+                strategy.configure_train(server_round, arrays, config, grid), timeout=settings.timeout
+            )
+            arrays = strategy.aggregate_train(server_round, replies)[0] or arrays
+
+
+def nearest_solution(experiment: Experiment, start: Tensor) -> Tensor:
+    """Return the w* [P] nearest to ``start`` that solves all nodes' equations A w = b."""
+    a, b = experiment.dataset.train_inputs, experiment.dataset.train_targets
+    return start + torch.linalg.pinv(a) @ (b.flatten() - a @ start)
