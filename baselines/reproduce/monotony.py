@@ -7,6 +7,7 @@ w* = w[0] + A^+ (b - A w[0]). A run keeps no model but the last, so it is run ag
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -16,20 +17,27 @@ from baselines.apps import client_app_in
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.experiment import load as load_experiment
 from baselines.grids.inline import InlineGrid
-from baselines.reports.runs import by_round
 from strategies.shared.arrays import values_of
 
 
 def rounds_away(folder: Path) -> int:
-    """Return in how many rounds the distance to w* rises."""
-    experiment = load_experiment(json.loads((folder / "environment.json").read_text())["overrides"])
-    models = torch.stack(list(models_by_round(experiment)))
+    """Return in how many rounds the distance from w[t] to w* rises."""
+    experiment, models = _models(folder)
     return count_rises((models - nearest_solution(experiment, models[0])).norm(dim=1))
 
 
 def rounds_of_rising_loss(folder: Path) -> int:
-    """Return in how many rounds the test loss rises; here the test set is the training set."""
-    return count_rises(torch.tensor(by_round(folder, "test", "loss").to_numpy()))
+    """Return in how many rounds the loss of w[t] rises; what is evaluated may be a mean of iterates."""
+    experiment, models = _models(folder)
+    a, b = experiment.dataset.train_inputs, experiment.dataset.train_targets
+    return count_rises((models @ a.T - b.flatten()).square().sum(1))
+
+
+@cache
+def _models(folder: Path) -> tuple[Experiment, Tensor]:
+    """Return a run's experiment, and its models [T + 1, P]."""
+    experiment = load_experiment(json.loads((folder / "environment.json").read_text())["overrides"])
+    return experiment, torch.stack(list(models_by_round(experiment)))
 
 
 def count_rises(values: Tensor) -> int:
