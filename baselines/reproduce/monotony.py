@@ -11,12 +11,14 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from flwr.app import Context, Message
 from torch import Tensor
 
-from baselines.apps import client_app_in
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.experiment import load as load_experiment
 from baselines.grids.inline import InlineGrid
+from clients import Node, client_app
+from strategies.shared import protocol
 from strategies.shared.arrays import values_of
 
 
@@ -48,7 +50,11 @@ def count_rises(values: Tensor) -> int:
 def models_by_round(experiment: Experiment) -> Iterator[Tensor]:
     """Yield the parameters [P] of the initial model, and those after each round."""
     settings = experiment.settings
-    grid = InlineGrid(client_app_in(experiment), settings.num_nodes)
+
+    def node_of(_: Message, context: Context) -> Node:
+        return experiment.node(int(context.node_config[protocol.PARTITION_ID]))
+
+    grid = InlineGrid(client_app(node_of), settings.num_nodes)
     strategy, config = experiment.strategy(), experiment.train_config()
     arrays = experiment.initial_arrays()
     for server_round in range(1, settings.rounds + 2):
