@@ -5,7 +5,6 @@ steps in the span of the data can reach is the solution nearest to the initial m
 w* = w[0] + A^+ (b - A w[0]). A run keeps no model but the last, so it is run again, in this process.
 """
 
-import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,11 +14,12 @@ from flwr.app import Context, Message
 from torch import Tensor
 
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.experiment import load as load_experiment
 from baselines.grids.inline import InlineGrid
 from clients import Node, client_app
 from strategies.shared import protocol
 from strategies.shared.arrays import values_of
+
+from .last_model import last_model
 
 
 def rounds_away(folder: Path) -> int:
@@ -38,7 +38,7 @@ def rounds_of_rising_loss(folder: Path) -> int:
 @cache
 def _models(folder: Path) -> tuple[Experiment, Tensor]:
     """Return a run's experiment, and its models [T + 1, P]."""
-    experiment = load_experiment(json.loads((folder / "environment.json").read_text())["overrides"])
+    experiment, _ = last_model(folder)
     return experiment, torch.stack(list(models_by_round(experiment)))
 
 
