@@ -1,6 +1,7 @@
 """Resume a run: whether it can be saved, is finished, and where it continues."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def finished(experiment: Experiment, folder: Path) -> bool:
     saved = load(folder)
     if saved is not None and _is_begun_by(experiment, saved, written):
         return False
-    if _differing(experiment, written) == ["rounds"] and type(written.get("rounds")) is int:
+    if _differing(experiment, written, _files(folder)) == ["rounds"] and type(written.get("rounds")) is int:
         raise UserError(_of_other_length(experiment, folder, written["rounds"], saved))
     raise UserError(_another(experiment, folder, "environment.json"))
 
@@ -147,7 +148,7 @@ def _of_other_length(experiment: Experiment, folder: Path, rounds: int, saved: C
 
 
 def _another(experiment: Experiment, folder: Path, name: str | Path) -> str:
-    keys = _differing(experiment, _written(folder))
+    keys = _differing(experiment, _written(folder), _files(folder))
     named = ", ".join(keys[:MOST_NAMED] + ["..."] * (len(keys) > MOST_NAMED))
     differs = f"another configuration ({named})" if keys else "another configuration or other versions"
     return f"{folder / name} belongs to a run with {differs}: {ELSEWHERE}, or start again with resume=false"
@@ -162,10 +163,36 @@ def _written(folder: Path) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _differing(experiment: Experiment, written: dict[str, Any]) -> list[str]:
-    """Return the settings in which a written configuration differs; none if it is empty."""
+def _files(folder: Path) -> dict[str, str]:
+    """Return the hashes of the user's own files that the folder's run has read, by path."""
+    files = environment.environment(folder).get("files")
+    return files if isinstance(files, dict) else {}
+
+
+def _differing(
+    experiment: Experiment, written: dict[str, Any], files: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the settings in which a written configuration differs; none if it is empty.
+
+    ``files`` are the hashes that the run recorded, by path. Two paths to equal files do not differ; of one
+    path, the text says what has become of its file.
+    """
     if not written:
         return []
-    before, now = leaves(written), leaves(yaml.safe_load(experiment.configuration()))
-    keys = (key for key in now | before if key.partition(".")[0] not in BESIDE and key not in PLAYED)
-    return [key for key in keys if now.get(key) != before.get(key)]
+    then, now = files or {}, experiment.files
+    before, after = leaves(written), leaves(yaml.safe_load(experiment.configuration()))
+    differing = []
+    for key in after | before:
+        one, other = after.get(key), before.get(key)
+        if key.partition(".")[0] in BESIDE or key in PLAYED:
+            continue
+        if now.get(str(one), one) != then.get(str(other), other):
+            differing.append(key if one != other else f"{one}, {_fate(str(one), then, now)}")
+    return [*dict.fromkeys(differing)]
+
+
+def _fate(path: str, then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Say what has become of a file that a run has read."""
+    if path not in then:
+        return "whose content that run has not recorded"
+    return "which has changed" if path in now else "which cannot be read"

@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from baselines.errors import UserError
 
 from . import config
+from .identity import names_file
 from .overrides import CONF
 
 TARGETS = "FLORILEGIUM_TARGETS"  # variable: full names of further classes, separated by commas
@@ -41,10 +42,6 @@ AS_IN_CONF = (
 )  # groups whose texts name files, addresses and modules
 SCHEMA = ("dataset", "schema")  # their only text that may be submitted: names of columns and classes
 PLACED = {*AS_IN_CONF, "hydra", "config.yaml"}  # targets that read files, open connections, start programs
-OPENED = {
-    "baselines.models.HuggingFace": "name",
-    "baselines.models.lora": "weights",
-}  # arguments that name files
 MOST_SIGNS = 1 << 20  # characters of an override string
 
 
@@ -179,7 +176,7 @@ def _check_tree(wanted: Any, plain: Any, targets: Collection[str]) -> None:
         name = _name(".".join(place))
         if isinstance(value, str) and "${" in value:
             raise ClosedError(f"{name} names another value (${{...}}): write the value itself")
-        if key == OPENED.get(parts.get(path, "")):
+        if names_file(str(parts.get(path, "")), key):
             raise ClosedError(f"{name} names a file, and nodes open no file that a run names")
         if "_args_" in place:
             raise ClosedError(f"{name}: arguments must be given by name")

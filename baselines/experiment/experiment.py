@@ -43,10 +43,10 @@ from .config import (
     own_corrections,
     targets,
 )
-from .data import NodeData, dataset_of, site_examples
+from .data import NodeData, dataset_of, loaded, site_examples
 from .device import device_of, placed, prepare_model, require_bool
 from .flower_adapter import FlowerStrategyAdapter
-from .identity import identity, own_sources, setting, source_hash
+from .identity import files, forget_changed, identity, own_sources, setting, source_hash
 from .overrides import quoted, resolved
 from .validation import Settings, takes_argument
 
@@ -88,6 +88,11 @@ class ExperimentSpec:
     def setting(self) -> str:
         """A hash that is the same for all seeds."""
         return setting(self.cfg)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """A hash of each file and folder of the user's own that the experiment names, by its path."""
+        return files(self.cfg)
 
     @property
     def own_sources(self) -> dict[str, str]:
@@ -473,3 +478,11 @@ class Experiment(ExperimentSpec):
 def load(overrides: str) -> Experiment:
     """Return the experiment of an override string, built once per process."""
     return Experiment(overrides)
+
+
+def load_anew(overrides: str) -> Experiment:
+    """Return the experiment of a run that begins: built anew where a file that this process read has changed."""
+    if forget_changed():
+        load.cache_clear()
+        loaded.cache_clear()
+    return load(overrides)

@@ -252,3 +252,18 @@ def test_what_only_a_notebook_has_does_not_go_to_other_processes(
     assert measured(run(SMALL, model=Here, folder=tmp_path))
     with pytest.raises(UserError, match="runtime=inline"):
         run(SMALL, model=Here, runtime="ray", folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_data_that_have_changed_are_read_again(tmp_path: Path) -> None:
+    """As a notebook's user changes a table between two cells."""
+    play = tmp_path / "play.txt"
+    play.write_text("A:\nthe king has a ring\n\nB:\nthe mill and the river\n")
+    small = (
+        f"dataset=speech dataset.load.path={play} dataset.load.length=4 num_nodes=2 rounds=1 model.hidden=8"
+    )
+    first = measured(run(small, folder=tmp_path / "first"))
+    play.write_text("A:\nno king has a coat\n\nB:\nthe hill and the ocean\n")
+    assert measured(run(small, folder=tmp_path / "second")) != first
+    with pytest.raises(UserError, match=r"play\.txt, which has changed"):
+        run(small, folder=tmp_path / "first")
