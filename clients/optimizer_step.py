@@ -16,7 +16,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 from strategies.shared.checks import require
 
 from .correction import Correction, GradientTransform, OptimizerOf, Tensors, edits_of
@@ -307,7 +307,7 @@ def prepare(optimizer: Optimizer, factor: float, memory: RecordDict | None) -> f
     """
     rates = [group["lr"] for group in optimizer.param_groups]
     if memory is not None and KEY in memory.array_records:
-        stored = io.BytesIO(view(memory.array_records[KEY]["state"]).tobytes())
+        stored = io.BytesIO(view_values(memory.array_records[KEY]["state"]).tobytes())
         optimizer.load_state_dict(torch.load(stored, weights_only=True))
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate * factor

@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from torch import Tensor, nn
 
 from strategies.shared import protocol
-from strategies.shared.arrays import in_float64, values_of
+from strategies.shared.arrays import to_float64, values_of
 from strategies.shared.seeding import Purpose, torch_seed
 
 ENOUGH = {protocol.LOCAL: (protocol.LOCAL,), protocol.CENTRAL: (protocol.LOCAL, protocol.CENTRAL)}
@@ -125,7 +125,7 @@ class LocalNoise:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         before = {name: values_of(start[name]).to(p) for name, p in trained.items()}
         updates = {name: p - before[name] for name, p in trained.items()}
-        norm = float(sum(in_float64(update).square().sum() for update in updates.values())) ** 0.5
+        norm = float(sum(to_float64(update).square().sum() for update in updates.values())) ** 0.5
         if not math.isfinite(norm):  # then it cannot be cut, and the comparison below would not say so
             raise Refused("the update has no finite norm, and cannot be cut to the clip")
         scale = min(1.0, self.clip / norm) if norm else 1.0

@@ -17,8 +17,15 @@ from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRec
 from flwr.serverapp import Grid
 
 from .core.pseudo_gradient import PseudoGradientStrategy
-from .core.replies import of_group, void_mean, within
-from .core.strategy import BaseStrategy, ServerData, TooManyFailedRounds, among, merged, require_covered
+from .core.replies import clamp_mean, find_void_means, select_group_replies
+from .core.strategy import (
+    BaseStrategy,
+    ServerData,
+    TooManyFailedRounds,
+    merge_metric_records,
+    require_covered,
+    warn_of_stalled_models,
+)
 from .parts.privacy import refuse_groups
 from .shared.checks import require, require_parts
 
@@ -173,12 +180,16 @@ class Grouped(StrategyWrapper):
             )
         replies, rounds = list(replies), list[MetricRecord]()
         for name, strategy in self._strategies.items():
-            model, metrics = strategy.aggregate_train(server_round, of_group(name, replies))
+            model, metrics = strategy.aggregate_train(server_round, select_group_replies(name, replies))
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
         self._end_if_lost()
-        among(server_round, {name: strategy.movement for name, strategy in self._strategies.items()})
-        return self._mean_model(), merged(rounds, [s.trained for s in self._strategies.values()])
+        warn_of_stalled_models(
+            server_round, {name: strategy.movement for name, strategy in self._strategies.items()}
+        )
+        return self._mean_model(), merge_metric_records(
+            rounds, [s.trained for s in self._strategies.values()]
+        )
 
     def pass_over(self, messages: Collection[Message]) -> None:
         for strategy in self._strategies.values():
@@ -201,19 +212,19 @@ class Grouped(StrategyWrapper):
         """
         replies, tested, records = list(replies), list[float](), list[MetricRecord]()
         for name, strategy in self._strategies.items():
-            if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
+            if metrics := strategy.aggregate_evaluate(server_round, select_group_replies(name, replies)):
                 records.append(metrics)
                 tested.append(strategy.evaluation.num_examples)
         evaluations = [strategy.evaluation for strategy in self._strategies.values()]
         diverged = [reply for one in evaluations for reply in one.diverged.values()]
-        void: dict[str, Any] = void_mean(
+        void: dict[str, Any] = find_void_means(
             diverged, sum(len(one.judged) for one in evaluations), self.inner.examples_key
         )
-        mean: dict[str, Any] = dict(merged(records, tested)) if records else {}
+        mean: dict[str, Any] = dict(merge_metric_records(records, tested)) if records else {}
         for name, value in mean.items():
             numbers = [float(one[name]) for one in records if isinstance(one.get(name), int | float)]  # type: ignore[arg-type]
             if isinstance(value, float):  # and no list, whose elements are averaged
-                mean[name] = within(value, numbers)
+                mean[name] = clamp_mean(value, numbers)
         return MetricRecord({**mean, **void}) if mean or void else None
 
     def freeze(self, names: Iterable[str]) -> None:

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from .core.pseudo_gradient import PseudoGradientStrategy, ServerState
 from .core.replies import metrics_of
-from .core.strategy import merged
+from .core.strategy import merge_metric_records
 from .parts.privacy import refuse_groups
 from .parts.updates import NoStep, Updates
 from .parts.weighting import Agnostic, ByExamples, Erosion, Uniform, Weighting
@@ -130,7 +130,7 @@ class IFCA(PseudoGradientStrategy):
         if self.num_models == 1:
             return by_cluster[0]
         records = [MetricRecord(dict(metrics)) for metrics in by_cluster.values()]
-        mean: dict[str, Any] = dict(merged(records, [nodes[number] for number in by_cluster]))
+        mean: dict[str, Any] = dict(merge_metric_records(records, [nodes[number] for number in by_cluster]))
         return mean | {f"nodes-cluster{number}": count for number, count in enumerate(nodes)}
 
     def _start_from(self, arrays: ArrayRecord) -> None:

@@ -18,7 +18,7 @@ from clients.batched.eligibility import BATCHED, OBSTACLES
 from strategies import WeightErosionForAll
 from strategies.parts.clustering import Grouping
 from strategies.parts.privacy import Gaussian
-from strategies.parts.weighting import EACH, Erosion
+from strategies.parts.weighting import EVERY_NODE, Erosion
 from strategies.shared.checks import Conflict, first_message
 
 from .experiment import Experiment
@@ -50,11 +50,11 @@ def _find_replaced_requester(experiment: Experiment) -> str | None:
     if not isinstance(experiment.prototype, WeightErosionForAll):
         return None
     requester = experiment.cfg.strategy.inner.weighting.requester
-    if requester == EACH or not isinstance(_rule_of(experiment).weighting, Erosion):
+    if requester == EVERY_NODE or not isinstance(_rule_of(experiment).weighting, Erosion):
         return None
     return (
         f"weighting.requester={requester}: strategy=weight_erosion_all trains a model for each node; "
-        f"leave it out, set it to {EACH}, or choose strategy=weight_erosion"
+        f"leave it out, set it to {EVERY_NODE}, or choose strategy=weight_erosion"
     )
 
 
@@ -63,7 +63,7 @@ def _find_other_requester(experiment: Experiment) -> str | None:
     if not isinstance(weighting, Erosion):
         return None
     for_all = isinstance(experiment.prototype, WeightErosionForAll)
-    requester = EACH if for_all else weighting.requester
+    requester = EVERY_NODE if for_all else weighting.requester
     judged = getattr(experiment.partitioner, "requester", None)
     if judged in (None, requester):
         return None
@@ -489,7 +489,7 @@ REFUSED_ELSEWHERE = (
         "privacy=",
         "strategy=power_of_choice, oort",
         "nodes' losses, which get no noise, decide who trains",
-        f"{PARTS}.privacy.refuse",
+        f"{PARTS}.privacy.raise_no_guarantee",
         f"{NOISED} strategy=power_of_choice",
     ),
     _row(

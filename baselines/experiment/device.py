@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from baselines.errors import UserError
 from clients.fast.gradient import gradient_of
-from strategies.shared.arrays import in_float64
+from strategies.shared.arrays import to_float64
 
 
 def accelerator() -> torch.device | None:
@@ -50,7 +50,7 @@ def placed(model: nn.Module, device: torch.device) -> nn.Module:
     UserError : for a model in float64 on a device without float64, such as Apple's
     """
     wide = any(p.dtype == torch.float64 for p in model.parameters())
-    if wide and in_float64(torch.zeros(1, device=device)).device.type != device.type:
+    if wide and to_float64(torch.zeros(1, device=device)).device.type != device.type:
         raise UserError(
             f"{device} has no float64, and the model is in it: set device=cpu, or float32 "
             "(for dataset=synthetic dataset.load.dtype=float32)"

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Strategy
 
 from clients.fast.guards import draws_put_back
 from strategies import TooManyFailedRounds
-from strategies.core.strategy import BaseStrategy, describe_uncovered, reason_of
+from strategies.core.strategy import BaseStrategy, describe_uncovered, get_error_reason
 from strategies.shared import protocol
 from strategies.shared.seeding import Purpose, torch_seed
 
@@ -165,5 +165,5 @@ def _drawing(seed: int, server_round: int, step: int) -> Iterator[None]:
 
 def _errors(replies: Iterable[Message]) -> str:
     """Return the failed nodes' reasons, each once and three at most."""
-    reasons = (reason_of(reply) for reply in replies if reply.has_error())
+    reasons = (get_error_reason(reply) for reply in replies if reply.has_error())
     return "; ".join([*dict.fromkeys(reasons)][:3]) or "none"

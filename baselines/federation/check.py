@@ -31,7 +31,7 @@ from baselines.site.guard import public_line
 from baselines.site.policy import Policy
 from clients import Examples, Node
 from clients.privacy import Refused
-from strategies.core.strategy import reason_of
+from strategies.core.strategy import get_error_reason
 from strategies.shared import protocol
 
 from .agreed import reading_notes
@@ -240,5 +240,5 @@ def _trained(experiment: Experiment, site: str, data: Path) -> Message:
     finally:
         logging.disable(logging.NOTSET)
     if reply.has_error():
-        raise UserError(f"the site cannot train: {reason_of(reply)}")
+        raise UserError(f"the site cannot train: {get_error_reason(reply)}")
     return reply

@@ -11,7 +11,13 @@ from flwr.clientapp import ClientApp
 
 from baselines.errors import UserError
 from strategies.shared import protocol
-from strategies.shared.flower_private import SUPERLINK_NODE_ID, Run, become_server, failed, stamp
+from strategies.shared.flower_private import (
+    SUPERLINK_NODE_ID,
+    Run,
+    assign_message_id,
+    become_server,
+    make_failed_reply,
+)
 
 from .base import SuiteGrid
 
@@ -71,7 +77,7 @@ def answer(app: ClientApp, request: Message, context: Context) -> Message:
         logger.debug("node %d raised", context.node_id, exc_info=True)
         reason = f"{type(error).__name__}: {error}"
         trace = [] if isinstance(error, UserError) else ["\n", *format_exception(error)]
-        return failed(request, "".join([reason, *trace]))
+        return make_failed_reply(request, "".join([reason, *trace]))
 
 
 def fresh(content: RecordDict) -> RecordDict:
@@ -86,7 +92,7 @@ def delivered(message: Message) -> Message:
     """Return the message as its receiver gets it."""
     if message.has_content():
         message = Message(content=fresh(message.content), metadata=message.metadata)  # type: ignore[call-overload]
-    stamp(message)
+    assign_message_id(message)
     return message
 
 

@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 
 from strategies.shared import client_state, protocol
 from strategies.shared.arrays import SharedMean, copy_record, receive_values, record_size, sendable_values
-from strategies.shared.flower_private import failed, stamp
+from strategies.shared.flower_private import assign_message_id, make_failed_reply
 
 from .inline import NodePool, answer, delivered
 from .ray_pool import Dispatch, Workers, WorkerTask
@@ -37,7 +37,7 @@ def travelling(messages: list[Message]) -> list[Message]:
         for name, record in list(content.array_records.items()):
             content[name] = stored.setdefault(id(record), Stored(record))
         copy = Message(content=content, metadata=message.metadata)  # type: ignore[call-overload]
-        stamp(copy)
+        assign_message_id(copy)
         copies.append(copy)
     return copies
 
@@ -203,7 +203,7 @@ class MessageBatch(WorkerTask):
             context.state = client_state.merge(context.state, owned(state), group)
             if reply.has_content() and not self.round.folded:
                 reply.content = self.round.room.kept(reply.content)
-            stamp(reply)
+            assign_message_id(reply)
             self.round.replies.append(reply)
 
     def raised(self, error: Exception) -> None:
@@ -225,7 +225,7 @@ class MessageBatch(WorkerTask):
         return parts
 
     def _answer_all(self, reason: str) -> None:
-        self.round.replies += [delivered(failed(message, reason)) for message in self.messages]
+        self.round.replies += [delivered(make_failed_reply(message, reason)) for message in self.messages]
 
 
 def unfolded(

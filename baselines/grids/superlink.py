@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from strategies.shared.flower_private import Run, unanswered
+from strategies.shared.flower_private import Run, make_unanswered_reply
 
 from .base import SuiteGrid
 
@@ -86,7 +86,7 @@ class PollingGrid(SuiteGrid):
             self._awaited.pop(reply.metadata.reply_to_message_id, None)
         now = time.monotonic()
         late = [key for key, (_, until) in self._awaited.items() if now > until]
-        return replies + [unanswered(self._awaited.pop(key)[0]) for key in late]
+        return replies + [make_unanswered_reply(self._awaited.pop(key)[0]) for key in late]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send the messages; return their ids."""

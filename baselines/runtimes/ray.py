@@ -270,10 +270,10 @@ class Ray:
 
 def _check_folding(experiment: "Experiment") -> None:
     """Refuse partial sums if the server needs more than the weighted mean of the nodes' updates."""
-    from strategies.core.replies import folding_of
+    from strategies.core.replies import make_partial_sums
 
     try:
-        folding_of(experiment.prototype, experiment.initial_arrays())
+        make_partial_sums(experiment.prototype, experiment.initial_arrays())
     except ValueError as error:
         raise UserError(
             f"runtime.partial_sums=true: {error} needs each node's update, and not only their weighted "

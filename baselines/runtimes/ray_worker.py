@@ -27,7 +27,7 @@ from baselines.grids.inline import MessageHandler
 from baselines.grids.ray import Buffered, buffered
 from clients.evaluation import Sums, batch_sums, correct
 from clients.round import get_record, load
-from strategies.core.replies import folding_of
+from strategies.core.replies import make_partial_sums
 from strategies.shared import protocol
 
 
@@ -86,7 +86,7 @@ class Worker:
         A reply that the server would leave out of the round is not folded. Nodes that are not batched are
         folded one after another, so the worker holds only two models at a time.
         """
-        folding = folding_of(
+        folding = make_partial_sums(
             self._experiment.prototype, get_record(ArrayRecord, requests[0].content, protocol.ARRAYS)
         )
         step = len(requests) if self.answering.together else 1

@@ -27,7 +27,7 @@ from clients.privacy import Refused
 from clients.round import get_record
 from strategies.shared import protocol
 from strategies.shared.arrays import values_of
-from strategies.shared.flower_private import failed
+from strategies.shared.flower_private import make_failed_reply
 
 from .policy import Policy, read_leniently
 from .record import SiteRecord
@@ -136,11 +136,11 @@ class Guard:
         try:
             reply = call_next(message, context)
         except Exception as error:  # a node's code or data may raise anything
-            reply = failed(message, self.describe(error))
+            reply = make_failed_reply(message, self.describe(error))
         try:
             self._write_down(message, context, reply)
         except Exception as error:  # nothing leaves a site without an audit entry
-            reply = failed(message, self.describe(error))
+            reply = make_failed_reply(message, self.describe(error))
         return reply
 
     def _write_down(self, message: Message, context: Context, reply: Message) -> None:

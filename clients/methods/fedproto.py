@@ -17,7 +17,7 @@ from clients.evaluation import num_batches, outputs_of
 from clients.examples import Inputs
 from clients.tasks import Classification, Task
 from strategies.shared import protocol
-from strategies.shared.arrays import in_float64, to_array_record, values_of
+from strategies.shared.arrays import to_array_record, to_float64, values_of
 
 from .moon import Representation, last_linear
 
@@ -81,7 +81,7 @@ class PrototypeDistance(Correction):
         counts = torch.zeros(len(weight), dtype=torch.int64)
         for _, targets in outputs_of(start.model, start.examples, range(num_batches(start.examples))):
             of_class = nn.functional.one_hot(targets, len(weight))
-            sums += in_float64(of_class.T.to(weight) @ own.seen.to(weight)).cpu()
+            sums += to_float64(of_class.T.to(weight) @ own.seen.to(weight)).cpu()
             counts += of_class.sum(0).cpu()
         means = (sums / counts.clamp_min(1).unsqueeze(1)).to(weight.dtype)
         return {protocol.PROTOTYPES: to_array_record({"means": means, "counts": counts})}

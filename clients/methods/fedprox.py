@@ -13,7 +13,7 @@ from torch.nn import Parameter
 
 from clients.correction import Correction, GradientTransform, RoundStart, Tensors
 from strategies.shared import protocol
-from strategies.shared.arrays import in_float64
+from strategies.shared.arrays import to_float64
 from strategies.shared.checks import require, require_count
 
 from .uga import full_gradient
@@ -49,7 +49,7 @@ class GradientVariance(Correction):
         self, parameters: Sequence[Parameter], metrics: dict[str, float]
     ) -> dict[str, ArrayRecord]:
         coordinates = sum(square.numel() for square in self.squares)
-        total = sum(float(in_float64(square).sum()) for square in self.squares)
+        total = sum(float(to_float64(square).sum()) for square in self.squares)
         metrics[protocol.GRADIENT_VARIANCE] = total / coordinates / max(self.steps - 1, 1)
         return {}
 
@@ -174,5 +174,5 @@ class Inexact(Correction):
         gradients = full_gradient(start.model, start.examples, start.task, start.batch_size)
         total = 0.0
         for g, p, anchor in zip(gradients, parameters, self.anchor, strict=True):
-            total += float(in_float64(g.add_(p.detach() - anchor, alpha=self.mu)).square().sum())
+            total += float(to_float64(g.add_(p.detach() - anchor, alpha=self.mu)).square().sum())
         return total**0.5

@@ -37,18 +37,18 @@ from torch import Tensor
 from strategies.parts.layout import Layout
 from strategies.parts.privacy import NoPrivacy
 from strategies.parts.staleness import PolynomialStaleness, Staleness
-from strategies.parts.updates import Lacking, NoStep, Updates
+from strategies.parts.updates import MissingReplies, NoStep, Updates
 from strategies.parts.weighting import Uniform, Weighting
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
-from .client_registry import sample
+from .client_registry import sample_partitions
 from .clock import ConstantClock, VirtualClock
 from .pseudo_gradient import PseudoGradientStrategy
-from .replies import Collected, metrics_of, scalar_metrics
-from .strategy import HasEnough
+from .replies import SoundReplies, metrics_of, scalar_metrics
+from .strategy import HasEnoughReplies
 
-NO_ARRIVALS = (
+ARRIVALS_ERROR = (
     "{name} with clock=None takes replies as they arrive, and a {grid} waits for all: give it a clock, or a grid "
     "with receive_arrivals (baselines.grids.superlink.PollingGrid)"
 )
@@ -156,7 +156,7 @@ class AsynchronousStrategy(PseudoGradientStrategy):
     # ---- a round -------------------------------------------------------------------------------
 
     @property
-    def has_enough(self) -> HasEnough | None:
+    def has_enough(self) -> HasEnoughReplies | None:
         return None if self.clock is not None else self._is_filled_by
 
     def _is_filled_by(self, replies: Sequence[Message]) -> bool:
@@ -180,7 +180,7 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         ValueError : without a clock, on a grid that would wait for all replies
         """
         if self.clock is None and not hasattr(grid, "receive_arrivals"):
-            raise ValueError(NO_ARRIVALS.format(name=self.name, grid=type(grid).__name__))
+            raise ValueError(ARRIVALS_ERROR.format(name=self.name, grid=type(grid).__name__))
         if self.clock is not None:
             self._at_work = {}  # who has not answered in its round never will
         messages = super().configure_train(server_round, arrays, config, grid)
@@ -195,7 +195,7 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         idle = [k for k in partition_ids if k not in self._waiting and k not in self._at_work]
         at_work = len(partition_ids) - len(idle)
         count = max(0, self.count_in_round(len(partition_ids)) - at_work)
-        return sample(idle, count, self.seed, server_round) if count else []
+        return sample_partitions(idle, count, self.seed, server_round) if count else []
 
     def choose_judges(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the judges that are not at work; after the last round, all of them."""
@@ -229,7 +229,7 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         by_message = {node.message.metadata.message_id: node for node in self._at_work.values()}
         return by_message[reply.metadata.reply_to_message_id].start
 
-    def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> Collected:
+    def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> SoundReplies:
         """Let the round's replies wait for their arrival; return the first K of all that wait."""
         collected = super()._collect(server_round, answered, layout)
         updates = collected.updates
@@ -258,8 +258,8 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         }
 
     def _stack(
-        self, server_round: int, arrived: dict[int, WaitingUpdate], collected: Collected, layout: Layout
-    ) -> Collected:
+        self, server_round: int, arrived: dict[int, WaitingUpdate], collected: SoundReplies, layout: Layout
+    ) -> SoundReplies:
         """Return the updates that have arrived as those of the round, with its faults."""
         ages = {k: server_round - update.started for k, update in arrived.items()}
         records = {
@@ -282,11 +282,13 @@ class AsynchronousStrategy(PseudoGradientStrategy):
             metrics,
         )
         moved = bool(updates.deltas.any())
-        return Collected(updates, None, collected.faults, moved, replies, collected.lacking)
+        return SoundReplies(updates, None, collected.faults, moved, replies, collected.lacking)
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         if (count := len(updates.partition_ids)) < self.buffer_size:
-            raise Lacking(f"{count} updates wait for a step, strategy.buffer_size={self.buffer_size}")
+            raise MissingReplies(
+                f"{count} updates wait for a step, strategy.buffer_size={self.buffer_size}"
+            )
         return super().take_step(server_round, updates)
 
     def _fail(

@@ -14,27 +14,27 @@ from flwr.app import ConfigRecord, ConfigScalar, Message, MessageType, RecordDic
 from flwr.serverapp import Grid
 
 from strategies.shared import protocol
-from strategies.shared.flower_private import UNREACHABLE
+from strategies.shared.flower_private import UNREACHABLE_CODES
 from strategies.shared.seeding import Purpose, generator
 
 from .replies import match_replies, metrics_of
-from .strategy import reason_of
+from .strategy import get_error_reason
 
 logger = logging.getLogger("flwr.strategies")
 
-MOST_PARTITIONS = 1 << 20  # some weightings keep a number for each
+MAX_PARTITIONS = 1 << 20  # some weightings keep a number for each
 POLL_SECONDS = 0.1
-SILENT = "%d nodes do not say which partition they hold: they are ordered by node id"
-WAITING = (
+NO_PARTITION_IDS_WARNING = "%d nodes do not say which partition they hold: they are ordered by node id"
+WAITING_MESSAGE = (
     "waiting for %d nodes, of which %d are known so far, for %.0f s at most (node_timeout); those "
     "that refuse are asked again"
 )
-ALONE = (
+SINGLE_NODE_ERROR = (
     "{known} node has said who it is within {seconds:.0f} s, and a federation has {least} at least: set "
     "num_nodes=1 to begin with one, or node_timeout to wait longer"
 )
-NAMELESS = "node {node} does not say which partition it holds, and is asked again: {why}"
-LOST = "round %d: %s has lost what it kept between rounds (it was restarted?)"
+REFUSED_NODE_WARNING = "node {node} does not say which partition it holds, and is asked again: {why}"
+LOST_STATE_WARNING = "round %d: %s has lost what it kept between rounds (it was restarted?)"
 
 
 @dataclass(frozen=True)
@@ -56,24 +56,27 @@ class ClientInfo:
     def of(cls, reply: Message, most: int) -> "ClientInfo":
         """Read a reply; partition ids are below ``most``."""
         if reply.has_error():
-            return cls(fault=reason_of(reply))
+            return cls(fault=get_error_reason(reply))
         config = reply.content.get(protocol.CONFIG)
         if isinstance(config, ConfigRecord) and protocol.SITE in config:
-            refused = _line(str(config.get(protocol.REFUSED, "")))
-            return cls(site=_line(str(config[protocol.SITE]))[:80] or "without a name", fault=refused)
+            refused = _format_line(str(config.get(protocol.REFUSED, "")))
+            return cls(
+                site=_format_line(str(config[protocol.SITE]))[:80] or "without a name", fault=refused
+            )
         partition_id = metrics_of(reply).get(protocol.PARTITION_ID)
         if type(partition_id) is not int:  # the query of another ClientApp
-            return cls(fault=_unfit(partition_id, most))
+            return cls(fault=_find_id_fault(partition_id, most))
         return cls(
-            partition_id=partition_id, fault="" if 0 <= partition_id < most else _unfit(partition_id, most)
+            partition_id=partition_id,
+            fault="" if 0 <= partition_id < most else _find_id_fault(partition_id, most),
         )
 
 
-def _line(text: str) -> str:
+def _format_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _unfit(value: object, most: int) -> str:
+def _find_id_fault(value: object, most: int) -> str:
     if value is None:
         return "no partition id in its answer"
     long = isinstance(value, int) and value.bit_length() > 64  # some are too long to be printed
@@ -129,7 +132,7 @@ class ClientRegistry:
 
     query: bool = True
     timeout: float = 120.0
-    most: int = MOST_PARTITIONS
+    most: int = MAX_PARTITIONS
     partition_of: dict[int, int] = field(default_factory=dict)
     sites: dict[str, int] = field(default_factory=dict)  # their numbers, by name
     ledger: ContributionLog = field(default_factory=ContributionLog)
@@ -165,11 +168,13 @@ class ClientRegistry:
             if len(known) >= wanted or (len(known) >= least and late):
                 break
             if late and known:
-                raise TimeoutError(ALONE.format(known=len(known), least=least, seconds=self.timeout))
+                raise TimeoutError(
+                    SINGLE_NODE_ERROR.format(known=len(known), least=least, seconds=self.timeout)
+                )
             if late:
                 raise TimeoutError(self._nobody(online))
             if not is_waiting:
-                logger.info(WAITING, wanted, len(known), deadline - time.monotonic())
+                logger.info(WAITING_MESSAGE, wanted, len(known), deadline - time.monotonic())
                 is_waiting = True
             time.sleep(POLL_SECONDS)
             queried.clear()
@@ -233,7 +238,7 @@ class ClientRegistry:
         replies = grid.send_and_receive(messages, timeout=self.timeout)
         answered = match_replies(dict(zip(nodes, messages, strict=True)), replies)
         for node, reply in sorted(answered.items(), key=lambda one: (one[0] not in self._known, one[0])):
-            if reply.has_error() and reply.error.code in UNREACHABLE:
+            if reply.has_error() and reply.error.code in UNREACHABLE_CODES:
                 continue
             info = ClientInfo.of(reply, self.most)
             if not info.fault:
@@ -241,15 +246,17 @@ class ClientRegistry:
             elif info.site:
                 self._refuse(node, f"site {info.site} takes no part: {info.fault}")
             elif info.partition_id is not None:
-                self._refuse(node, NAMELESS.format(node=node, why=info.fault))
+                self._refuse(node, REFUSED_NODE_WARNING.format(node=node, why=info.fault))
             else:  # no query function, one of another kind, or one that failed
                 silent[node] = info.fault
         if silent and not self.has_partition_ids:
-            logger.log(logging.WARNING if self._certain else logging.INFO, SILENT, len(silent))
+            logger.log(
+                logging.WARNING if self._certain else logging.INFO, NO_PARTITION_IDS_WARNING, len(silent)
+            )
             self._number(sorted(silent))
             return
         for node in sorted(silent):  # a number would be another node's partition
-            self._refuse(node, NAMELESS.format(node=node, why=silent[node]))
+            self._refuse(node, REFUSED_NODE_WARNING.format(node=node, why=silent[node]))
 
     def _accept(self, node: int, info: ClientInfo, held: dict[int | str, int]) -> None:
         """Register a node, unless another connected node claims the same partition or site."""
@@ -309,11 +316,11 @@ class LostStateMonitor:
     def note(self, server_round: int, kept: Mapping[int, object], registry: ClientRegistry) -> None:
         """Take note of which partitions say that they still have what they keep, and log which do not."""
         for k in sorted(k for k in self._keepers if kept.get(k) is False):
-            logger.warning(LOST, server_round, registry.display_name(k))
+            logger.warning(LOST_STATE_WARNING, server_round, registry.display_name(k))
         self._keepers |= kept.keys()
 
 
-def sample(
+def sample_partitions(
     partition_ids: list[int],
     count: int,
     seed: int,
@@ -327,6 +334,6 @@ def sample(
     return sorted(int(p) for p in rng.choice(sorted(partition_ids), count, replace=False))
 
 
-def share_of(count: int, share: float) -> int:
+def count_share(count: int, share: float) -> int:
     """Return a share of the nodes, rounded down; at least one."""
     return max(1, math.floor(share * count + 1e-9))

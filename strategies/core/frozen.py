@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from strategies.parts.layout import Layout
 from strategies.shared import protocol
-from strategies.shared.arrays import without
+from strategies.shared.arrays import remove_arrays
 
 from .client_registry import ClientRegistry
 from .replies import read_config
@@ -42,7 +42,7 @@ class FrozenParameters:
         layout = self.layout
         arrays, config = content.array_records[protocol.ARRAYS], content.config_records[protocol.CONFIG]
         hashed = ConfigRecord({**config, protocol.FROZEN: layout.frozen_hash})
-        rest = without(arrays, layout.frozen)
+        rest = remove_arrays(arrays, layout.frozen)
         trained = RecordDict({**content, protocol.ARRAYS: rest, protocol.CONFIG: hashed})
         named = ConfigRecord({**hashed, protocol.FROZEN_NAMES: list(layout.frozen)})
         whole = RecordDict({**content, protocol.CONFIG: named})

@@ -17,27 +17,27 @@ from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 from strategies.shared.seeding import Purpose, generator
 
-from .client_registry import ClientRegistry, sample, share_of
+from .client_registry import ClientRegistry, count_share, sample_partitions
 from .replies import (
-    Diverged,
+    DivergedMetrics,
     Fault,
-    Tell,
-    capped,
-    checked,
-    lacking,
+    LogLine,
+    cap_weights,
+    check_reply,
+    clamp_mean,
+    find_missing_metrics,
+    find_void_means,
     mean_lists,
     mean_metrics,
-    measures_of,
     num_examples_of,
+    read_measures,
     scalar_metrics,
-    void_mean,
-    within,
 )
 
 logger = logging.getLogger("flwr.strategies")
 
-LEAST_NODES = 2  # to begin with, where nobody says how many there are
-SITE_SHARE = 0.5  # the most that one site counts for in a mean over sites, unless max_share says
+MIN_NODES_AT_START = 2  # to begin with, where nobody says how many there are
+MAX_SITE_SHARE = 0.5  # the most that one site counts for in a mean over sites, unless max_share says
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ClientSampler:
         """Return how many of the nodes train in a round."""
         if self.fraction_train is None:
             return self.nodes_per_round or nodes
-        return max(share_of(nodes, self.fraction_train), self.min_replies)
+        return max(count_share(nodes, self.fraction_train), self.min_replies)
 
     def available(self, grid: Grid, registry: ClientRegistry) -> dict[int, int]:
         """Return the nodes that are connected and take part; wait for them before the first round."""
@@ -125,7 +125,7 @@ class ClientSampler:
         """Return how many nodes to wait for before the first round, and with how many to begin at least."""
         if self.num_nodes:
             return self.num_nodes, 1
-        least = LEAST_NODES if self.members is None else min(LEAST_NODES, len(self.members))
+        least = MIN_NODES_AT_START if self.members is None else min(MIN_NODES_AT_START, len(self.members))
         return max(self.nodes_per_round or self.min_replies, least), least
 
     @property
@@ -160,11 +160,11 @@ class ClientSampler:
         """Return who evaluates, of those that may."""
         if share == 1:
             return partition_ids
-        count = share_of(len(partition_ids), share)
-        return sample(partition_ids, count, self.seed, server_round, Purpose.EVALUATING_NODES)
+        count = count_share(len(partition_ids), share)
+        return sample_partitions(partition_ids, count, self.seed, server_round, Purpose.EVALUATING_NODES)
 
 
-def addressed(content: RecordDict, number: int, sites: Mapping[str, int]) -> RecordDict:
+def make_node_content(content: RecordDict, number: int, sites: Mapping[str, int]) -> RecordDict:
     """Return what a node is sent; a site has no partition of its own, and is told its number."""
     if number not in sites.values():
         return content
@@ -200,13 +200,15 @@ class NodeEvaluation:
         sound, diverged, faults = dict[int, Message](), dict[int, Message](), dict[int, str]()
         for k in sent:
             try:
-                sound[k] = checked(answered.get(k), k if registry.has_partition_ids else None, examples_key)
+                sound[k] = check_reply(
+                    answered.get(k), k if registry.has_partition_ids else None, examples_key
+                )
             except Fault as fault:
                 faults[k] = str(fault)
-                if isinstance(fault, Diverged) and num_examples_of(answered[k], examples_key) > 0:
+                if isinstance(fault, DivergedMetrics) and num_examples_of(answered[k], examples_key) > 0:
                     diverged[k] = answered[k]
         judged = {k: reply for k, reply in sound.items() if num_examples_of(reply, examples_key) > 0}
-        faults |= lacking(judged)
+        faults |= find_missing_metrics(judged)
         for k, reason in faults.items():
             who = registry.display_name(k)
             logger.warning("round %d: %s did not evaluate: %s", server_round, who, reason)
@@ -224,7 +226,7 @@ class NodeEvaluation:
         names = {number: name for name, number in sites.items()}
         return {
             names.get(k, f"node {k}"): {
-                key: value for key, value in measures_of(reply).items() if key != protocol.PARTITION_ID
+                key: value for key, value in read_measures(reply).items() if key != protocol.PARTITION_ID
             }
             for k, reply in sorted((self.judged | self.diverged).items())
         }
@@ -233,16 +235,16 @@ class NodeEvaluation:
         """Return the measures that are NaN in the mean; none where most nodes' are numbers."""
         if not self.diverged:
             return {}
-        return void_mean(self.diverged.values(), len(self.judged), self.examples_key)
+        return find_void_means(self.diverged.values(), len(self.judged), self.examples_key)
 
-    def mean(self, max_share: float | None, tell: Tell) -> dict[str, Any]:
+    def mean(self, max_share: float | None, tell: LogLine) -> dict[str, Any]:
         """Return the means over the sound replies, weighted by their numbers of test examples.
 
         ``max_share`` is the largest share of one node; None for no limit.
         """
         metrics = scalar_metrics(self.judged.values(), tell)
         examples = metrics.pop(self.examples_key)
-        weights = examples if max_share is None else capped(examples, max_share)
+        weights = examples if max_share is None else cap_weights(examples, max_share)
         lists = mean_lists(self.judged.values(), weights, tell)
         means = mean_metrics(metrics, weights)
-        return {name: within(mean, metrics[name].tolist()) for name, mean in means.items()} | lists
+        return {name: clamp_mean(mean, metrics[name].tolist()) for name, mean in means.items()} | lists

@@ -26,48 +26,54 @@ from torch import Tensor
 from strategies.parts.aggregation import Aggregation, Mean, compute_weights, needed_metrics
 from strategies.parts.layout import BUFFER_NAMES, Layout
 from strategies.parts.mask import Mask, NoMask
-from strategies.parts.privacy import NoPrivacy, Privacy, PrivacyAccountant, Untouched, refuse
+from strategies.parts.privacy import (
+    NoPrivacy,
+    NoServerPrivacy,
+    Privacy,
+    PrivacyAccountant,
+    raise_no_guarantee,
+)
 from strategies.parts.server_optimizer import (
     Identity,
     ServerOptimizer,
     apply_optimizer,
-    beside,
-    copied,
+    copy_state,
+    move_state,
     scale_step_size,
 )
 from strategies.parts.step_size import Constant, StepSize, compute_step_size, step_size_metrics
-from strategies.parts.updates import Lacking, NoStep, Updates
+from strategies.parts.updates import MissingReplies, NoStep, Updates
 from strategies.parts.weighting import ByExamples, State, Uniform, Weighting
 from strategies.shared import protocol
-from strategies.shared.arrays import without
+from strategies.shared.arrays import remove_arrays
 from strategies.shared.checks import require, require_count, require_named_part, require_parts
 from strategies.shared.compression import Compression, NoCompression
 from strategies.shared.flower_names import accept_old_names, old_attribute, warn_of_misspelt_hooks
 
-from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, sample
+from .client_registry import MAX_PARTITIONS, ClientRegistry, LostStateMonitor, sample_partitions
 from .frozen import FrozenParameters, known_hashes, require_frozen
-from .participation import SITE_SHARE, ClientSampler, NodeEvaluation, Sample, addressed
+from .participation import MAX_SITE_SHARE, ClientSampler, NodeEvaluation, Sample, make_node_content
 from .questions import Poll
 from .replies import (
-    Collected,
     Records,
+    SoundReplies,
     Stack,
     Workspace,
     arrays_of,
-    further_records,
+    count_stack_rows,
     is_of_other_app,
+    list_extra_records,
     match_replies,
     mean_lists,
     mean_metrics,
-    name_unread,
+    merge_own_metrics,
     read_config,
-    rows,
-    with_own,
+    warn_of_unread_records,
 )
-from .step_watch import StepWatch
+from .step_watch import UnusedPartCheck
 from .strategy import (
-    LOOK_AT_NODES,
-    LOWER_RATE,
+    DIVERGENCE_ADVICE,
+    FAILED_NODES_ADVICE,
     BaseStrategy,
     FailurePolicy,
     StallDetector,
@@ -76,26 +82,32 @@ from .strategy import (
     stop_if_all_failed,
 )
 from .update_monitor import (
-    AUTO,
+    AUTO_MAX_NORM,
     Recovery,
     UpdateMonitor,
-    has_lost_the_nodes,
+    has_mostly_diverged,
     require_max_norm,
 )
 
 logger = logging.getLogger("flwr.strategies")
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
-DROPPED_OUT = "round %d: %d nodes dropped out (%s): the model stays as it was"
-RUINED = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
-PLAIN = (ByExamples, Uniform, Mean, Identity, NoMask, Constant)  # with these the step is a mean
-STAYS = {"contributions", "monitor", "privacy", "recovery", "sites"}  # not taken back with a ruined model
-UNPROVED = (
+DROPOUT_MESSAGE = "round %d: %d nodes dropped out (%s): the model stays as it was"
+ROLLBACK_WARNING = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
+MEAN_PARTS = (ByExamples, Uniform, Mean, Identity, NoMask, Constant)  # with these the step is a mean
+KEPT_ON_ROLLBACK = {
+    "contributions",
+    "monitor",
+    "privacy",
+    "recovery",
+    "sites",
+}  # not taken back with a ruined model
+UNVERIFIED_WARNING = (
     "nodes run another ClientApp than this project's: {name} relies on it for {unproved}, and does not see "
     "whether it does"
 )
 NO_MASK = NoMask()
-EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in again"
+EXCLUDED_NODE_WARNING = "%s is left out from here on: participation.readmit=[%s] lets it in again"
 
 
 RENAMED = {  # hooks of a strategy: the old names, for one release, and the new ones
@@ -207,7 +219,7 @@ class ServerState:
             self,
             parameters=parameters,
             buffers=layout.flatten_buffers(arrays),
-            server_optimizer=beside(parameters, optimizer) if optimizer else {},
+            server_optimizer=move_state(parameters, optimizer) if optimizer else {},
         )
 
     def with_iterate(self, most: int) -> Self:
@@ -224,7 +236,7 @@ class ServerState:
         """Return what a run resumes from; the model has its own place in a checkpoint."""
         return {
             "weighting": self.weighting,
-            "server_optimizer": copied(self.server_optimizer),
+            "server_optimizer": copy_state(self.server_optimizer),
             "iterates": list(self.iterates),
             "privacy": self.privacy.state_dict(),
         }
@@ -237,7 +249,7 @@ class ServerState:
             self,
             privacy=privacy,
             weighting=state["weighting"],
-            server_optimizer=copied(state["server_optimizer"]),
+            server_optimizer=copy_state(state["server_optimizer"]),
             iterates=tuple(state["iterates"]),
         )
 
@@ -357,7 +369,7 @@ class PseudoGradientStrategy(BaseStrategy):
     _monitor: UpdateMonitor = field(default_factory=UpdateMonitor, init=False, repr=False)
     _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
     _lost_state: LostStateMonitor = field(default_factory=LostStateMonitor, init=False, repr=False)
-    _watch: StepWatch = field(default_factory=StepWatch, init=False, repr=False)
+    _watch: UnusedPartCheck = field(default_factory=UnusedPartCheck, init=False, repr=False)
     _logged: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -373,9 +385,9 @@ class PseudoGradientStrategy(BaseStrategy):
         self._sampler.check()
         self._require_settings()
         self._require_parts_fit()
-        self._monitor.max_norm = AUTO if self.max_norm == "auto" else self.max_norm  # type: ignore[assignment]
+        self._monitor.max_norm = AUTO_MAX_NORM if self.max_norm == "auto" else self.max_norm  # type: ignore[assignment]
         self.registry = ClientRegistry(
-            self.query_partitions, self.node_timeout, self.num_nodes or MOST_PARTITIONS
+            self.query_partitions, self.node_timeout, self.num_nodes or MAX_PARTITIONS
         )
         self.failures = FailurePolicy(self.min_replies, self.max_failed_rounds)
         if type(self.privacy) is not NoPrivacy:
@@ -398,7 +410,7 @@ class PseudoGradientStrategy(BaseStrategy):
         for name in ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn"):
             given, expected = getattr(self, name), "a function of the nodes' replies, or None"
             require(given is None or callable(given), name, given, expected)
-        for record in filter(None, (self.sent_record, *further_records(self))):
+        for record in filter(None, (self.sent_record, *list_extra_records(self))):
             if record in protocol.RECORDS or record.startswith(f"{protocol.ARRAYS}-"):
                 raise ValueError(
                     f"{self.name} names a record {record!r}, and messages or replies have one of that name: "
@@ -415,10 +427,10 @@ class PseudoGradientStrategy(BaseStrategy):
             self.privacy.require(self.weighting, self.aggregation, self.mask, self.step_size)
             if self.max_norm is not None and not self.privacy.is_local:
                 looks = f"max_norm={self.max_norm} looks at the updates before they have their noise"
-                refuse(looks, "set participation.max_norm=null (each update is clipped)")
+                raise_no_guarantee(looks, "set participation.max_norm=null (each update is clipped)")
             if self.question is not None:
                 answers = "nodes would answer a question before each round, and without noise"
-                refuse(answers, "choose a strategy that asks none")
+                raise_no_guarantee(answers, "choose a strategy that asks none")
         if self.num_nodes is not None:
             if type(self.mask) is not NoMask:
                 self.mask.require_nodes(self.count_in_round(self.num_nodes))
@@ -466,7 +478,7 @@ class PseudoGradientStrategy(BaseStrategy):
         self._recipients = {} if self.stop_reason else self.ask(grid, server_round)
         if self.is_guarded:
             state = self.state_dict()
-            self._recovery.send(arrays, {key: state[key] for key in state.keys() - STAYS})
+            self._recovery.send(arrays, {key: state[key] for key in state.keys() - KEPT_ON_ROLLBACK})
         return self._messages(self.make_content(server_round, arrays, config), MessageType.TRAIN)
 
     def aggregate_train(
@@ -485,7 +497,7 @@ class PseudoGradientStrategy(BaseStrategy):
         metrics: dict[str, Any] = collected.counts()
         if self.dropout:
             metrics[protocol.DROPPED] = self._sample.num_dropped
-        if self.is_guarded and has_lost_the_nodes(answered) and (arrays := self._go_back(server_round)):
+        if self.is_guarded and has_mostly_diverged(answered) and (arrays := self._go_back(server_round)):
             return arrays, MetricRecord(dict(metrics))
         try:
             self.failures.require_replies(len(collected.updates.partition_ids))
@@ -499,7 +511,7 @@ class PseudoGradientStrategy(BaseStrategy):
         if type(self.privacy) is not NoPrivacy:
             metrics |= self.accountant.metrics()
         metrics |= self.weighting.metrics(collected.updates, weights, self.server_state.weighting)
-        metrics = with_own(self._mean_metrics(collected), metrics, self._log_once)
+        metrics = merge_own_metrics(self._mean_metrics(collected), metrics, self._log_once)
         return self.layout.record(self.parameters, self.buffers), MetricRecord(dict(metrics))
 
     def configure_evaluate(
@@ -532,7 +544,7 @@ class PseudoGradientStrategy(BaseStrategy):
             return MetricRecord(void) if void else None
         if self.evaluate_metrics_aggr_fn is not None:
             return MetricRecord(self._call("evaluate_metrics_aggr_fn", self.evaluation.judged) | void)
-        limit = SITE_SHARE if self.max_share is None and self.registry.sites else self.max_share
+        limit = MAX_SITE_SHARE if self.max_share is None and self.registry.sites else self.max_share
         return MetricRecord(self.evaluation.mean(limit, self._log_once) | void)
 
     # ---- who takes part ------------------------------------------------------------------------
@@ -564,7 +576,9 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the partitions that train in this round, out of those that are connected, asked before or not."""
-        return sample(partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round)
+        return sample_partitions(
+            partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round
+        )
 
     def choose_judges(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the partitions that may evaluate, out of those that are connected."""
@@ -649,7 +663,7 @@ class PseudoGradientStrategy(BaseStrategy):
         content = RecordDict({protocol.ARRAYS: first, protocol.CONFIG: ConfigRecord({**config, **number})})
         frozen = self.layout.frozen if self.layout else ()
         for k, model in enumerate(others, 1):
-            content[protocol.model_key(k)] = without(model, frozen) if frozen else model
+            content[protocol.model_key(k)] = remove_arrays(model, frozen) if frozen else model
         return content
 
     def vector_to_send(self) -> Tensor:
@@ -663,7 +677,7 @@ class PseudoGradientStrategy(BaseStrategy):
             content, whole = frozen.split(content, self._recipients)
             contents = dict.fromkeys(self._recipients, content) | whole
         if sites := self.registry.sites:
-            contents = {k: addressed(content, k, sites) for k, content in contents.items()}
+            contents = {k: make_node_content(content, k, sites) for k, content in contents.items()}
         self._has_asked_to.add(message_type)
         self._sent = {
             k: Message(contents[k], node, message_type, group_id=self.group)
@@ -694,7 +708,7 @@ class PseudoGradientStrategy(BaseStrategy):
             return None
         return FrozenParameters(self.layout, self.registry)
 
-    def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> Collected:
+    def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> SoundReplies:
         """Return the sound replies of the nodes that were asked, and why others are left out."""
         collected = self._read(answered, layout)
         if self.is_guarded or self.measures_norms:
@@ -706,14 +720,14 @@ class PseudoGradientStrategy(BaseStrategy):
             self._end_for_lack(collected.lacking)
         return collected
 
-    def _read(self, answered: Mapping[int, Message], layout: Layout) -> Collected:
+    def _read(self, answered: Mapping[int, Message], layout: Layout) -> SoundReplies:
         """Check and stack the replies."""
         compression = None if isinstance(self.compression, NoCompression) else self.compression
         stack = Stack(
             layout,
             self.parameters,
             self._workspace,
-            rows(self._sent, answered),
+            count_stack_rows(self._sent, answered),
             self.extra_record,
             [*needed_metrics(self.weighting, self.aggregation), *self.required_metrics],
             compression,
@@ -726,7 +740,7 @@ class PseudoGradientStrategy(BaseStrategy):
         )
         return stack.all(self._sent, answered, self.registry.has_partition_ids)
 
-    def _note(self, server_round: int, collected: Collected, answered: Mapping[int, Message]) -> None:
+    def _note(self, server_round: int, collected: SoundReplies, answered: Mapping[int, Message]) -> None:
         """Count what each node has contributed; log why others are left out, to be asked again who they are."""
         updates, faults = collected.updates, collected.faults
         self.trained = float(updates.num_examples.sum())
@@ -772,14 +786,14 @@ class PseudoGradientStrategy(BaseStrategy):
         if not self.group:
             raise TooManyFailedRounds(self.failures.hopeless)
 
-    def _mean_metrics(self, collected: Collected) -> dict[str, Any]:
+    def _mean_metrics(self, collected: SoundReplies) -> dict[str, Any]:
         """Average the metrics of the nodes' replies, or hand them to the user's own function."""
         if self.train_metrics_aggr_fn is not None:
             return self._call("train_metrics_aggr_fn", collected.replies)
         replies, updates = collected.replies.values(), collected.updates
-        name_unread(replies, further_records(self), self._log_once)
+        warn_of_unread_records(replies, list_extra_records(self), self._log_once)
         if unproved := self.unproved() if any(map(is_of_other_app, replies)) else "":
-            self._log_once(UNPROVED.format(name=self.name, unproved=unproved))
+            self._log_once(UNVERIFIED_WARNING.format(name=self.name, unproved=unproved))
         lists = mean_lists(replies, updates.num_examples, self._log_once)
         return mean_metrics(updates.metrics, updates.num_examples) | lists
 
@@ -825,7 +839,7 @@ class PseudoGradientStrategy(BaseStrategy):
         """The rule of the parts that are on."""
         optimizer = None if type(self.server_optimizer) is Identity else self.server_optimizer
         mask = None if type(self.mask) is NoMask else self.mask
-        privacy = None if isinstance(self.privacy, Untouched) else self.privacy
+        privacy = None if isinstance(self.privacy, NoServerPrivacy) else self.privacy
         return UpdateRule(self.weighting, self.aggregation, optimizer, mask, self.step_size, privacy)
 
     # What a step of the user's own reads and writes.
@@ -872,7 +886,7 @@ class PseudoGradientStrategy(BaseStrategy):
     _parameters, _buffers = old_attribute("_parameters", "parameters"), old_attribute("_buffers", "buffers")
     _layout, _budget = old_attribute("_layout", "layout"), old_attribute("_budget", "accountant")
 
-    def _accept(self, server_round: int, collected: Collected) -> None:
+    def _accept(self, server_round: int, collected: SoundReplies) -> None:
         """Note that the step has been taken."""
         updates = collected.updates
         self.failures.num_failed = 0
@@ -909,22 +923,22 @@ class PseudoGradientStrategy(BaseStrategy):
         self, server_round: int, lack: NoStep, faults: dict[int, str], answered: Mapping[int, Message]
     ) -> None:
         """Count a round without a step, unless the only cause is dropout or nodes passed over."""
-        if self._sample.is_partial and not faults and isinstance(lack, Lacking):
+        if self._sample.is_partial and not faults and isinstance(lack, MissingReplies):
             if dropped := self._sample.num_dropped:
-                logger.info(DROPPED_OUT, server_round, dropped, lack)
+                logger.info(DROPOUT_MESSAGE, server_round, dropped, lack)
             return
         named = [f"{self.registry.display_name(k)} {reason}" for k, reason in faults.items()]
-        advice = LOWER_RATE if has_lost_the_nodes(answered) else LOOK_AT_NODES
+        advice = DIVERGENCE_ADVICE if has_mostly_diverged(answered) else FAILED_NODES_ADVICE
         self.failures.count(server_round, lack, named, advice)
 
     def beyond_mean(self) -> str:
         """Name what makes the step more than a mean of the updates with weights that sum to one; empty for nothing."""
         slots = ("weighting", "aggregation", "server_optimizer", "mask", "step_size")
         kinds = {name: type(getattr(self, name)) for name in slots}
-        beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in PLAIN]
+        beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in MEAN_PARTS]
         if isinstance(self.step_size, Constant) and self.step_size.eta > 1:
             beyond.append(f"step_size={self.step_size!r}")
-        if type(self).take_step is not PseudoGradientStrategy.take_step or further_records(self):
+        if type(self).take_step is not PseudoGradientStrategy.take_step or list_extra_records(self):
             beyond.append("the rule")
         return " and ".join(beyond)
 
@@ -964,7 +978,7 @@ class PseudoGradientStrategy(BaseStrategy):
         """Whether norms are looked at, and a ruined model is taken back: for sites, or if asked to."""
         return self.max_norm is not None or bool(self.registry.sites)
 
-    def _without_outliers(self, collected: Collected) -> Collected:
+    def _without_outliers(self, collected: SoundReplies) -> SoundReplies:
         """Measure the updates; leave out those that are too long, or count too many examples."""
         self._monitor.measure(collected.updates)
         if not self.is_guarded:
@@ -980,10 +994,10 @@ class PseudoGradientStrategy(BaseStrategy):
             return None
         arrays, state, since, culprit = last
         named = ", ".join(f"{self.registry.display_name(k)} (norm {norm:.3g})" for k, norm in since.items())
-        logger.warning(RUINED, server_round, named)
+        logger.warning(ROLLBACK_WARNING, server_round, named)
         if culprit is not None:
             name = self.registry.short_name(culprit)
-            logger.warning(EXCLUDED, self.registry.display_name(culprit), name)
+            logger.warning(EXCLUDED_NODE_WARNING, self.registry.display_name(culprit), name)
         self.load_state_dict({**state, "failed_rounds": self.failures.num_failed})
         self._start_from(arrays)
         return arrays
@@ -1029,7 +1043,7 @@ class PseudoGradientStrategy(BaseStrategy):
         layout = Layout.of(arrays, self.buffer_names, self.frozen_names)
         self.weighting.check(layout)
         if type(self.privacy) is not NoPrivacy:
-            self.privacy.check(layout, next(iter(further_records(self)), None))
+            self.privacy.check(layout, next(iter(list_extra_records(self)), None))
         return layout
 
     def train_config(self) -> dict[str, ConfigScalar]:
@@ -1083,7 +1097,7 @@ class PseudoGradientStrategy(BaseStrategy):
         self.server_state = self.server_state.loaded(state)
         self.movement.load_state_dict(state["movement"])
         self.failures.num_failed = state["failed_rounds"]
-        self.registry.sites.update(state.get("sites", {}))  # without what stays: see STAYS
+        self.registry.sites.update(state.get("sites", {}))  # without what stays: see KEPT_ON_ROLLBACK
         self.registry.ledger.load_state_dict(state.get("contributions", {}))
         if self.sent_record is not None:
             self._server_vector = state["server_vector"]

@@ -17,19 +17,19 @@ import torch
 from flwr.app import ArrayRecord, Message
 from torch import Tensor
 
-from strategies.parts.layout import PIECE, squared_norms
+from strategies.parts.layout import CHUNK_ELEMENTS, squared_norms
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
-from strategies.shared.arrays import in_float64
+from strategies.shared.arrays import to_float64
 from strategies.shared.checks import require
 
 from .replies import metrics_of
 
 logger = logging.getLogger("flwr.strategies")
 
-AUTO = 10.0  # the multiple of the median that max_norm=auto stands for
-FEWEST = 3  # norms that a median needs: of two, nobody knows which is wrong
-MOST_KEPT = 100  # accepted norms that the median is of
+AUTO_MAX_NORM = 10.0  # the multiple of the median that max_norm=auto stands for
+MIN_NORMS = 3  # norms that a median needs: of two, nobody knows which is wrong
+MAX_KEPT_NORMS = 100  # accepted norms that the median is of
 
 
 def require_max_norm(value: object) -> None:
@@ -65,7 +65,7 @@ class UpdateMonitor:
 
     def outliers(self) -> dict[int, str]:
         """Return whose update of the round is too long, and why."""
-        if self.max_norm is None or len(self._accepted) + len(self.norms) < FEWEST:
+        if self.max_norm is None or len(self._accepted) + len(self.norms) < MIN_NORMS:
             return {}
         middle = median_low([*self._accepted, *self.norms.values()])
         if middle == 0:  # most have not moved the model: there is no length to compare with
@@ -89,7 +89,7 @@ class UpdateMonitor:
     def accept(self, partition_ids: tuple[int, ...]) -> None:
         """Count the norms of the updates that the step is made of."""
         self._accepted += [self.norms[k] for k in partition_ids if k in self.norms]
-        del self._accepted[:-MOST_KEPT]
+        del self._accepted[:-MAX_KEPT_NORMS]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next round depends on."""
@@ -131,7 +131,9 @@ class Recovery:
             return None
         (arrays, state), since = self._good, self._since
         *_, second, longest = [None, None, *sorted(since, key=since.__getitem__)]
-        stands_out = second is not None and longest is not None and since[longest] >= AUTO * since[second]
+        stands_out = (
+            second is not None and longest is not None and since[longest] >= AUTO_MAX_NORM * since[second]
+        )
         culprit = longest if stands_out else None
         if culprit is not None:
             self.excluded.add(culprit)
@@ -158,11 +160,11 @@ class Recovery:
 
 def _norm(row: Tensor) -> float:
     """Return ||row||, in float64: the square of 1e30 overflows float32."""
-    pieces = torch.split(row, PIECE)
-    return math.sqrt(math.fsum(float(squared_norms(in_float64(piece))) for piece in pieces))
+    pieces = torch.split(row, CHUNK_ELEMENTS)
+    return math.sqrt(math.fsum(float(squared_norms(to_float64(piece))) for piece in pieces))
 
 
-def has_lost_the_nodes(answered: Mapping[int, Message]) -> bool:
+def has_mostly_diverged(answered: Mapping[int, Message]) -> bool:
     """Say whether more than half of the nodes that answered report a loss that is no number."""
     losses = [metrics_of(reply).get(protocol.LOSS) for reply in answered.values() if not reply.has_error()]
     lost = sum(isinstance(loss, float) and not math.isfinite(loss) for loss in losses)

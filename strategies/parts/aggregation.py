@@ -26,10 +26,10 @@ from strategies.shared.checks import require, require_count
 from .layout import blocks, squared_distances, squared_norms
 from .mask import Mask, MaskResult, NoMask
 from .step_size import StepSize
-from .updates import Lacking, NoStep, Part, Updates, require_pair
+from .updates import MissingReplies, NoStep, Part, Updates, require_pair
 from .weighting import ByExamples, State, Uniform, Weighting, find_fault
 
-Spare = tuple[Tensor, Tensor] | None
+SpareVectors = tuple[Tensor, Tensor] | None
 
 
 class Aggregation(Part, ABC):
@@ -56,7 +56,7 @@ class Aggregation(Part, ABC):
 
     @abstractmethod
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the aggregate [P] and the mask's factors (see :meth:`~strategies.Mask.mean_and_mask`)."""
 
@@ -72,7 +72,7 @@ class Mean(Aggregation):
     sums: ClassVar[tuple[str, ...] | None] = ()
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the weighted mean, and the mask's factors from the same pass."""
         if type(mask) is NoMask:
@@ -110,7 +110,7 @@ class Trimmed(Robust):
         """Return how many of the ``nodes`` values are left out at each end."""
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the trimmed mean; the mask reads all updates."""
         middle, factors = mask.mean_and_mask(updates, weights, spare)
@@ -231,7 +231,7 @@ class MajorityVote(Median):
     """
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the vote; the mask reads all updates."""
         votes, factors = mask.mean_and_mask(updates, weights, spare)
@@ -243,7 +243,7 @@ class MajorityVote(Median):
 # q-fair aggregation: nodes with a large loss count for more.
 
 
-LEAST = 1e-10  # added to each loss, as the authors' code does
+LOSS_OFFSET = 1e-10  # added to each loss, as the authors' code does
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class Fair(Mean):
         return torch.softmax(logs, 0)
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return D, given :meth:`weights`, and the mask's factors."""
         mean, factors = super().aggregate(updates, weights, mask, spare)
@@ -311,11 +311,11 @@ class Fair(Mean):
     def _lipschitz(self, updates: Updates) -> float:
         if self.lipschitz is not None:
             return self.lipschitz
-        return 1 / max(float(updates.metrics[protocol.LEARNING_RATE].mean()), LEAST)
+        return 1 / max(float(updates.metrics[protocol.LEARNING_RATE].mean()), LOSS_OFFSET)
 
 
 def _losses(updates: Updates) -> Tensor:
-    return updates.metrics[protocol.START_LOSS] + LEAST
+    return updates.metrics[protocol.START_LOSS] + LOSS_OFFSET
 
 
 # Normalized averaging: no node counts more for having taken more steps.
@@ -338,7 +338,7 @@ class Normalized(Mean):
     required_metric: ClassVar[str | None] = protocol.EFFECTIVE_STEPS
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the normalized mean, and the mask's factors; the updates are normalized in place."""
         steps = updates.metrics[protocol.EFFECTIVE_STEPS].clamp_min(1)
@@ -378,7 +378,7 @@ def compute_weights(
     NoStep : where the weights cannot be used
     """
     if lack := weighting.lacks(updates) or aggregation.lacks(updates):
-        raise Lacking(lack)
+        raise MissingReplies(lack)
     weights, state = require_pair("weighting", weighting, weighting(updates, state))
     if fault := find_fault(weights, updates):
         raise NoStep(f"weighting={type(weighting).__name__} gave {fault}")

@@ -230,7 +230,7 @@ def _flatten(record: ArrayRecord, layers: Sequence[Layer], out: Tensor) -> Tenso
         if values is None or isinstance(array, TensorArray):
             _copy(values_of(array), layer, out[layer.columns])
             continue
-        view = arrays.view(array)  # numpy copies a small array in half the time of torch
+        view = arrays.view_values(array)  # numpy copies a small array in half the time of torch
         _require(layer, view.dtype, view.shape)
         values[layer.columns] = view.reshape(-1)
     return out
@@ -258,12 +258,14 @@ def _require(layer: Layer, dtype: np.dtype, shape: Sequence[int]) -> None:
 # numbers that are left are added in host memory: not every accelerator has float64.
 
 
-PIECE = 1 << 21  # elements
+CHUNK_ELEMENTS = 1 << 21  # elements
 
 
 def squared_norms(rows: Tensor) -> Tensor:
     """Return ||row||^2 of each row, or of a single vector, in float64 in host memory."""
-    pieces = [torch.linalg.vector_norm(piece, dim=-1) for piece in torch.split(rows, PIECE, dim=-1)]
+    pieces = [
+        torch.linalg.vector_norm(piece, dim=-1) for piece in torch.split(rows, CHUNK_ELEMENTS, dim=-1)
+    ]
     return torch.stack(pieces).cpu().double().square().sum(0)
 
 
@@ -274,9 +276,11 @@ def layer_norms(vector: Tensor, layout: Layout) -> Tensor:
 
 def squared_distances(rows: Tensor, point: Tensor) -> Tensor:
     """Return ||row - point||^2 of each row, in float64 in host memory, without a copy of them all."""
-    pieces = torch.split(point, PIECE)
+    pieces = torch.split(point, CHUNK_ELEMENTS)
     distances = [
-        torch.dist(a, b) for row in rows for a, b in zip(torch.split(row, PIECE), pieces, strict=True)
+        torch.dist(a, b)
+        for row in rows
+        for a, b in zip(torch.split(row, CHUNK_ELEMENTS), pieces, strict=True)
     ]
     return torch.stack(distances).cpu().view(len(rows), -1).double().square().sum(1)
 
@@ -288,15 +292,15 @@ def squared_distances(rows: Tensor, point: Tensor) -> Tensor:
 # launch instead, so pieces are long there.
 
 
-SIZE = 1 << 16  # columns on a CPU; ten rows of float32 are 2.6 MB
-MOST = 1 << 24  # numbers of a block elsewhere; 67 MB of float32, which counts exactly that far
+CPU_BLOCK_COLUMNS = 1 << 16  # columns on a CPU; ten rows of float32 are 2.6 MB
+MAX_BLOCK_NUMBERS = 1 << 24  # numbers of a block elsewhere; 67 MB of float32, which counts exactly that far
 
 
 def block_size(rows: Tensor) -> int:
     """Return how many columns of [P] or [K, P] make a block, where they lie."""
     if rows.device.type == "cpu":
-        return SIZE
-    return max(SIZE, MOST // (rows.shape[0] if rows.ndim > 1 else 1))
+        return CPU_BLOCK_COLUMNS
+    return max(CPU_BLOCK_COLUMNS, MAX_BLOCK_NUMBERS // (rows.shape[0] if rows.ndim > 1 else 1))
 
 
 def blocks(rows: Tensor, columns: slice = slice(None)) -> Iterator[slice]:

@@ -44,10 +44,10 @@ from .weighting import Uniform, Weighting
 
 logger = logging.getLogger("flwr.strategies")
 
-MOST = 1e6  # an epsilon beyond it promises nothing
-LACKING = "privacy needs the package dp-accounting: pip install -e '.[privacy]'"
-NOISE = "round %d: privacy adds noise of an expected norm of %.3g to a mean update of norm %.3g%s"
-DROWNED = ": the step is mostly noise; more nodes in a round, or fewer parameters, make it less"
+MAX_EPSILON = 1e6  # an epsilon beyond it promises nothing
+MISSING_PACKAGE = "privacy needs the package dp-accounting: pip install -e '.[privacy]'"
+NOISE_MESSAGE = "round %d: privacy adds noise of an expected norm of %.3g to a mean update of norm %.3g%s"
+MOSTLY_NOISE = ": the step is mostly noise; more nodes in a round, or fewer parameters, make it less"
 
 
 @cache
@@ -73,7 +73,7 @@ def epsilon(noise: float, rounds: int, delta: float) -> float:
             from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss  # it takes a second
             from scipy.optimize import bisect
     except ImportError as error:
-        raise ValueError(LACKING) from error
+        raise ValueError(MISSING_PACKAGE) from error
     if rounds == 0:
         return 0.0
     law = GaussianPrivacyLoss(noise / math.sqrt(rounds))
@@ -86,7 +86,7 @@ def epsilon(noise: float, rounds: int, delta: float) -> float:
     high = 1.0
     while excess(high) > 0:
         high *= 2
-        if high > MOST:
+        if high > MAX_EPSILON:
             return math.inf
     return float(bisect(excess, 0.0, high, xtol=1e-10)) + 1e-9
 
@@ -135,7 +135,7 @@ class Privacy(Part, ABC):
         return None
 
 
-class Untouched(Privacy):
+class NoServerPrivacy(Privacy):
     """The server changes neither updates nor their mean."""
 
     def clip_(self, updates: Updates, state: State, server_round: int) -> State:
@@ -147,7 +147,7 @@ class Untouched(Privacy):
 
 
 @dataclass(frozen=True)
-class NoPrivacy(Untouched):
+class NoPrivacy(NoServerPrivacy):
     """Updates and their mean stay as they are."""
 
     sums: ClassVar[tuple[str, ...] | None] = ()
@@ -217,9 +217,9 @@ class Gaussian(Privacy):
         """Refuse weights, which may follow the nodes' data, and what else nodes would have to tell."""
         if type(weighting) is not Uniform:
             reason = f"weighting={type(weighting).__name__} may follow the nodes' data, and gets no noise"
-            refuse(reason, "set weighting=uniform")
+            raise_no_guarantee(reason, "set weighting=uniform")
         if aggregation.required_metric:
-            refuse(
+            raise_no_guarantee(
                 f"nodes also send {aggregation.required_metric!r}, which gets no noise",
                 "set aggregation=mean",
             )
@@ -227,10 +227,14 @@ class Gaussian(Privacy):
     def check(self, layout: Layout, extra: str | None) -> None:
         """Refuse running statistics, and control variates."""
         if extra:
-            refuse(f"nodes also send {extra!r}, which gets no noise", "choose a strategy without it")
+            raise_no_guarantee(
+                f"nodes also send {extra!r}, which gets no noise", "choose a strategy without it"
+            )
         if layout.num_buffers:
             name = next(layer.name for layer in layout.layers if layer.buffer)
-            refuse(f"the model's buffer {name!r} gets no noise", "choose a model without batch norm")
+            raise_no_guarantee(
+                f"the model's buffer {name!r} gets no noise", "choose a model without batch norm"
+            )
 
     def epsilon(self, rounds: int) -> float | None:
         """Return what ``rounds`` rounds cost a node, at ``delta``."""
@@ -241,7 +245,7 @@ class Gaussian(Privacy):
 
 
 @dataclass(frozen=True)
-class LocalPrivacy(Untouched, Gaussian):
+class LocalPrivacy(NoServerPrivacy, Gaussian):
     """Each node clips its own update, adds N(0, z^2 C^2 I), and sends nothing else.
 
     The server sees no loss, number of examples or evaluation. Whatever it does with the updates costs no more.
@@ -261,7 +265,7 @@ class LocalPrivacy(Untouched, Gaussian):
         return super().train_config() | seed
 
 
-def refuse(reason: str, remedy: str) -> None:
+def raise_no_guarantee(reason: str, remedy: str) -> None:
     """Raise ``ValueError`` with the reason why a guarantee would not hold."""
     raise ValueError(f"privacy would not hold: {reason}; {remedy}, or set privacy=none")
 
@@ -269,15 +273,15 @@ def refuse(reason: str, remedy: str) -> None:
 def refuse_groups(privacy: Privacy) -> None:
     """Raise ``ValueError`` for privacy where groups of nodes have models of their own."""
     if type(privacy) is not NoPrivacy:
-        refuse("each group's model shows who is in it", "choose a strategy with one model")
+        raise_no_guarantee("each group's model shows who is in it", "choose a strategy with one model")
 
 
 # Central privacy: the server clips and adds noise; the clip is fixed, or follows the updates' norms.
 
 
 CLIP = "clip"  # of the state
-LONGEST, SHORTEST = 50.0, 1e-30  # no clip becomes 0 or infinite
-SHARE, VALUES = 0, 1  # what the noise of a round is for
+MAX_EXPONENT, MIN_CLIP = 50.0, 1e-30  # no clip becomes 0 or infinite
+COUNT_NOISE, UPDATE_NOISE = 0, 1  # what the noise of a round is for
 
 
 @dataclass(frozen=True)
@@ -297,11 +301,13 @@ class CentralPrivacy(Gaussian):
         super().require(weighting, aggregation, mask, step_size)
         looks = "looks at the updates before they have their noise"
         if type(aggregation) is not Mean:
-            refuse(f"aggregation={type(aggregation).__name__} is no sum", "set aggregation=mean")
+            raise_no_guarantee(
+                f"aggregation={type(aggregation).__name__} is no sum", "set aggregation=mean"
+            )
         if not mask.is_identity:
-            refuse(f"mask={type(mask).__name__} {looks}", "set mask=none")
+            raise_no_guarantee(f"mask={type(mask).__name__} {looks}", "set mask=none")
         if type(step_size) is not Constant:
-            refuse(f"step_size={type(step_size).__name__} {looks}", "set step_size=constant")
+            raise_no_guarantee(f"step_size={type(step_size).__name__} {looks}", "set step_size=constant")
 
     def clip_(self, updates: Updates, state: State, server_round: int) -> State:
         """Scale each pseudo-gradient down to the norm C, where it is longer."""
@@ -328,7 +334,7 @@ class CentralPrivacy(Gaussian):
         return norms
 
     def _add(self, mean: Tensor, deviation: float, server_round: int) -> None:
-        noise = torch.randn(mean.shape, generator=self._draw(server_round, VALUES), dtype=mean.dtype)
+        noise = torch.randn(mean.shape, generator=self._draw(server_round, UPDATE_NOISE), dtype=mean.dtype)
         mean.add_(noise.to(mean.device), alpha=deviation)
 
     def _draw(self, server_round: int, what: int) -> torch.Generator:
@@ -381,11 +387,11 @@ class AdaptivePrivacy(CentralPrivacy):
         """Clip to this round's C; return it, and the next round's."""
         clip = state.get(CLIP, self.clip)
         norms = self._cut(updates, clip)
-        noise = torch.randn((), generator=self._draw(server_round, SHARE), dtype=torch.float64)
+        noise = torch.randn((), generator=self._draw(server_round, COUNT_NOISE), dtype=torch.float64)
         count = sum(norm <= clip for norm in norms) + float(noise) * self.count_noise
         change = -self.clip_rate * (count / len(norms) - self.quantile)
-        after = clip * math.exp(min(change, LONGEST))
-        return {"used": clip, CLIP: min(max(after, SHORTEST), 1 / SHORTEST)}
+        after = clip * math.exp(min(change, MAX_EXPONENT))
+        return {"used": clip, CLIP: min(max(after, MIN_CLIP), 1 / MIN_CLIP)}
 
     def deviation(self, nodes: int, state: State) -> float:
         """Return z_Delta C / K."""
@@ -454,8 +460,8 @@ class PrivacyAccountant:
         if deviation:
             self.has_compared = True
             signal, noise = float(squared_norms(mean).sqrt()), deviation * len(mean) ** 0.5
-            level, remark = (logging.WARNING, DROWNED) if noise > signal else (logging.INFO, "")
-            logger.log(level, NOISE, server_round, noise, signal, remark)
+            level, remark = (logging.WARNING, MOSTLY_NOISE) if noise > signal else (logging.INFO, "")
+            logger.log(level, NOISE_MESSAGE, server_round, noise, signal, remark)
         self.privacy.noise_(mean, nodes, self.state, server_round)
 
     def state_dict(self) -> dict[str, Any]:

@@ -97,12 +97,12 @@ def scale_step_size(
     return eta * require_by_layer("server_optimizer", optimizer, factors, layout)
 
 
-def beside(parameters: Tensor, state: State) -> State:
+def move_state(parameters: Tensor, state: State) -> State:
     """Return the state with its vectors where the parameters lie; a checkpoint's are in host memory."""
     return {name: value.to(parameters.device) if value.ndim else value for name, value in state.items()}
 
 
-def copied(state: State) -> State:
+def copy_state(state: State) -> State:
     """Copy what the next round overwrites."""
     return {name: value.clone() for name, value in state.items()}
 

@@ -18,7 +18,7 @@ class NoStep(Exception):
     """Why a round takes no step."""
 
 
-class Lacking(NoStep):
+class MissingReplies(NoStep):
     """The round has too few sound replies, or lacks that of a node that it needs."""
 
 

@@ -313,7 +313,7 @@ def _is_kernel(height: int, width: int) -> bool:
 # more (``batch_size``). And since a round is an epoch, b may be |S_i| itself (``samples_per_round=None``).
 
 
-EACH = "each"  # every node in turn is the requester
+EVERY_NODE = "each"  # every node in turn is the requester
 
 
 @dataclass(frozen=True)
@@ -347,8 +347,8 @@ class Erosion(Weighting):
                 "weighting=erosion needs a requester: set weighting.requester to the partition id of the "
                 "node that the model is for"
             )
-        valid = self.requester == EACH or (isinstance(self.requester, int) and self.requester >= 0)
-        require(valid, "weighting.requester", self.requester, f"a partition id, or {EACH}")
+        valid = self.requester == EVERY_NODE or (isinstance(self.requester, int) and self.requester >= 0)
+        require(valid, "weighting.requester", self.requester, f"a partition id, or {EVERY_NODE}")
         for name in ("distance_penalty", "size_penalty"):
             value = getattr(self, name)
             require(0 <= value < float("inf"), f"weighting.{name}", value, "0 or above")
@@ -357,7 +357,7 @@ class Erosion(Weighting):
             require(count is None or count >= 1, f"weighting.{name}", count, "1 or more, or null")
 
     def check(self, layout: Layout) -> None:
-        one = self.requester != EACH
+        one = self.requester != EVERY_NODE
         expected = "a partition id, unless strategy=weight_erosion_all trains a model for each node"
         require(one, "weighting.requester", self.requester, expected)
 
@@ -377,7 +377,7 @@ class Erosion(Weighting):
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return the weights [K] or [K, L] of the nodes that replied; ``state`` holds everyone's alpha."""
         ids, distances = torch.tensor(updates.partition_ids), self._distances(updates)
-        alpha = alphas(state, int(ids.max()) + 1, distances.shape[1:])
+        alpha = get_alphas(state, int(ids.max()) + 1, distances.shape[1:])
         rounds = int(state["rounds"]) if state else 0  # r - 1
         wear = 1 + self.size_penalty * self._epochs(rounds, updates.num_examples)
         loss = wear.view(-1, *(1,) * (distances.ndim - 1)) * self.distance_penalty * distances
@@ -402,16 +402,18 @@ class Erosion(Weighting):
         assert isinstance(self.requester, int)
         own = updates.partition_ids.index(self.requester)
         if not self.by_layer:
-            return _relative(updates.deltas, own)
+            return _relative_distances(updates.deltas, own)
         distances = [torch.zeros(len(updates.deltas), dtype=torch.float64)]
         for layer in updates.layout.layers:
             distances.append(
-                distances[-1] if layer.buffer else _relative(updates.deltas[:, layer.columns], own)
+                distances[-1]
+                if layer.buffer
+                else _relative_distances(updates.deltas[:, layer.columns], own)
             )
         return torch.stack(distances[1:], 1)
 
 
-def _relative(rows: Tensor, own: int) -> Tensor:
+def _relative_distances(rows: Tensor, own: int) -> Tensor:
     """Return the rows' distances to one of them over its norm, [K]; 0 for all while it does not move."""
     norm = squared_norms(rows[own]).sqrt()
     if norm == 0:
@@ -419,7 +421,7 @@ def _relative(rows: Tensor, own: int) -> Tensor:
     return squared_distances(rows, rows[own]).sqrt() / norm
 
 
-def alphas(state: State, count: int, layers: Sequence[int] = ()) -> Tensor:
+def get_alphas(state: State, count: int, layers: Sequence[int] = ()) -> Tensor:
     """Return a copy of everyone's alpha by partition id, at least ``count`` long, 1 at the start.
 
     ``layers`` is the shape of a node's alpha: (), or (L,) by layer.

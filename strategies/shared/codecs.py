@@ -12,8 +12,8 @@ from torch import Tensor
 
 from . import protocol
 from .checks import require
-from .compression import Compression, Restriction, Shape, after_seed, require_length, seed_and_rest
-from .quantization import MOST_BITS, numbers, quantized
+from .compression import Compression, Restriction, Shape, prepend_seed, require_length, split_seed
+from .quantization import MAX_BITS, dequantize, quantize
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class PartialCodec(Compression):
         some 8,000 or more, 4 levels over their range leave out more than they are.
         """
         require(0 < self.share <= 1, "compression.share", self.share, "in (0, 1]")
-        whole = type(self.bits) is int and 1 <= self.bits <= MOST_BITS
-        many = f"a whole number from 1 to {MOST_BITS}, or null"
+        whole = type(self.bits) is int and 1 <= self.bits <= MAX_BITS
+        many = f"a whole number from 1 to {MAX_BITS}, or null"
         require(self.bits is None or whole, "compression.bits", self.bits, many)
         least = 3 if self.rotate or self.mixes else 2
         if self.error_feedback and self.bits is not None and self.bits < least:
@@ -64,11 +64,11 @@ class PartialCodec(Compression):
 
     def packed(self, values: np.ndarray, seed: int) -> bytes:
         """Return the numbers [n] that are sent as bytes."""
-        return quantized(values, self.bits, seed, rotate=self.rotate)
+        return quantize(values, self.bits, seed, rotate=self.rotate)
 
     def unpacked(self, code: bytes, count: int, dtype: np.dtype) -> np.ndarray:
         """Return ``count`` numbers; raise ``ValueError`` for bytes that do not encode them."""
-        return numbers(code, count, self.bits, dtype, rotate=self.rotate)
+        return dequantize(code, count, self.bits, dtype, rotate=self.rotate)
 
 
 # Low rank: a node trains each matrix in a random subspace, and sends what it did there.
@@ -113,12 +113,12 @@ class LowRank(PartialCodec):
             return self.packed(values.ravel(), seed)
         delta = torch.from_numpy(values.astype(np.float64)).flatten(1)
         b = (subspace(len(values), rank, seed).T @ delta).numpy().astype(values.dtype)
-        return after_seed(seed, self.packed(b.ravel(), seed))
+        return prepend_seed(seed, self.packed(b.ravel(), seed))
 
     def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
         if (rank := self.rank(shape)) is None:
             return self.unpacked(code, math.prod(shape), dtype).reshape(shape)
-        seed, rest = seed_and_rest(code)
+        seed, rest = split_seed(code)
         b = torch.from_numpy(self.unpacked(rest, rank * math.prod(shape[1:]), dtype).astype(np.float64))
         return (subspace(shape[0], rank, seed) @ b.view(rank, -1)).numpy().astype(dtype).reshape(shape)
 
@@ -200,14 +200,14 @@ class Sketch(Sparse):
         return 1.0 if self.error_feedback else size / count
 
     def places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
-        return drawn(len(values), count, seed)
+        return draw_places(len(values), count, seed)
 
     def code_of(self, places: np.ndarray, size: int, seed: int) -> bytes:
-        return after_seed(seed, b"")
+        return prepend_seed(seed, b"")
 
     def places_in(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
-        seed, rest = seed_and_rest(code)
-        return drawn(size, count, seed), rest
+        seed, rest = split_seed(code)
+        return draw_places(size, count, seed), rest
 
 
 @dataclass(frozen=True)
@@ -228,22 +228,22 @@ class RandomMask(Sketch):
         if count == size:
             return None
         mask = torch.zeros(size)
-        mask[torch.from_numpy(drawn(size, count, seed))] = 1
+        mask[torch.from_numpy(draw_places(size, count, seed))] = 1
         return mask.view_as(like).to(like).mul
 
     def factor(self, size: int, count: int) -> float:
         return 1.0
 
 
-def drawn(size: int, count: int, seed: int) -> np.ndarray:
+def draw_places(size: int, count: int, seed: int) -> np.ndarray:
     """Return ``count`` of ``size`` places at random, ascending.
 
     NumPy promises the same numbers in all of its versions: server and nodes may have different ones.
     """
-    return largest(np.random.PCG64(seed).random_raw(size), count)
+    return find_largest(np.random.PCG64(seed).random_raw(size), count)
 
 
-def largest(values: np.ndarray, count: int) -> np.ndarray:
+def find_largest(values: np.ndarray, count: int) -> np.ndarray:
     """Return where the ``count`` largest of the values [n] are, ascending; of equal ones the first."""
     least = np.partition(values, len(values) - count)[len(values) - count]
     chosen = values > least
@@ -271,7 +271,7 @@ class TopK(Sparse):
     kind: ClassVar[str] = "top-k"
 
     def places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
-        return largest(np.abs(values), count)
+        return find_largest(np.abs(values), count)
 
     def code_of(self, places: np.ndarray, size: int, seed: int) -> bytes:
         if _as_bitmap(size, len(places)):

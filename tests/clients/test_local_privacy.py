@@ -13,7 +13,7 @@ from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, client_app
 from clients.privacy import LocalNoise, Refused, demand, demand_silence
 from strategies import LocalPrivacy
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 pytestmark = pytest.mark.runtime
 NODES, INPUTS = 3, 40
@@ -48,7 +48,7 @@ def ask(grid: InlineGrid, kind: str = "train", server_round: int = 1, **settings
 
 def update(reply: Message) -> np.ndarray:
     start = model().state_dict()
-    moved = [view(reply.content["arrays"][name]) - start[name].numpy() for name in start]
+    moved = [view_values(reply.content["arrays"][name]) - start[name].numpy() for name in start]
     return np.concatenate([part.ravel() for part in moved]).astype(float)
 
 

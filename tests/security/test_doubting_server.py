@@ -17,7 +17,7 @@ from baselines.engine.metrics import spread
 from baselines.grids.inline import InlineGrid
 from helpers.runs import launch, metrics_in, played
 from strategies import CentralPrivacy, FedAdam, FedAvg, FedExP, FedGMA, Scaffold, Uniform
-from strategies.core.replies import capped
+from strategies.core.replies import cap_weights
 from strategies.core.update_monitor import Recovery
 from strategies.shared import protocol
 
@@ -270,7 +270,7 @@ def test_sites_without_a_number_are_not_outvoted_by_one_that_has_one() -> None:
 def test_no_weight_is_more_than_its_share(
     weights: list[float], share: float, expected: list[float]
 ) -> None:
-    actual = capped(torch.tensor(weights, dtype=torch.float64), share)
+    actual = cap_weights(torch.tensor(weights, dtype=torch.float64), share)
     torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64))
 
 

@@ -21,7 +21,7 @@ from clients import Classification, Correction, Examples, LocalTraining, Node, P
 from clients.fast import gradient as gradient_module
 from clients.fast.trace import Step
 from helpers.batched import CLASSES, CPU, FEATURES, Change, Flipped, ask, grids, perceptron, played
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 
 def closed_over() -> nn.Module:
@@ -281,4 +281,4 @@ def test_nodes_train_together_in_bfloat16(
 
 
 def flat(arrays: ArrayRecord) -> Tensor:
-    return torch.cat([torch.from_numpy(view(array).copy()).flatten() for array in arrays.values()])
+    return torch.cat([torch.from_numpy(view_values(array).copy()).flatten() for array in arrays.values()])

@@ -27,7 +27,7 @@ from clients.batched.together import BatchedTrainer, ModelStack
 from clients.fast import gradient as gradient_module
 from clients.optimizers import RMSGD
 from helpers.batched import CLASSES, FEATURES, SIZES, perceptron, same
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 
 def grids(
@@ -280,7 +280,9 @@ def test_nodes_that_diverge_do_so_in_both_ways() -> None:
     sound = []
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         first, second = one.content["arrays"].values(), other.content["arrays"].values()
-        finite = [all(np.isfinite(view(array)).all() for array in arrays) for arrays in (first, second)]
+        finite = [
+            all(np.isfinite(view_values(array)).all() for array in arrays) for arrays in (first, second)
+        ]
         assert finite[0] == finite[1]
         sound.append(finite[0])
     assert not all(sound)

@@ -32,7 +32,7 @@ from strategies import (
     Weighting,
 )
 from strategies.core.strategy import NoStep
-from strategies.parts.aggregation import Spare
+from strategies.parts.aggregation import SpareVectors
 from strategies.parts.mask import Mask, MaskResult
 from strategies.parts.updates import Updates
 from strategies.shared.arrays import values_of
@@ -86,7 +86,7 @@ class Unmasked(Mean):
     sums: ClassVar[tuple[str, ...] | None] = ()
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         return updates.mean(weights), None
 

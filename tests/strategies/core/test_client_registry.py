@@ -11,7 +11,7 @@ from flwr.common.constant import ErrorCode
 
 import strategies
 from helpers.federation import Federation, answer, model_in, play, record, sent_model
-from strategies.core.client_registry import ClientRegistry, sample
+from strategies.core.client_registry import ClientRegistry, sample_partitions
 
 pytestmark = pytest.mark.runtime
 ROUNDS = (1, 2, 3, 4)
@@ -56,14 +56,14 @@ def test_a_round_does_not_depend_on_the_rounds_before_it() -> None:
 
 
 def test_every_partition_has_its_turn() -> None:
-    drawn = [sample(list(range(8)), 2, 0, t) for t in range(400)]
+    drawn = [sample_partitions(list(range(8)), 2, 0, t) for t in range(400)]
     assert all(first < second for first, second in drawn)  # nobody twice
     counts = np.bincount([k for pair in drawn for k in pair], minlength=8)
     assert (np.abs(counts - 100) < 40).all()  # 100 each are expected, with a deviation of 8.7
 
 
 def test_asks_all_when_there_are_no_more() -> None:
-    assert sample([4, 2, 9], 5, 0, 1) == [2, 4, 9]
+    assert sample_partitions([4, 2, 9], 5, 0, 1) == [2, 4, 9]
     assert sampled(Federation(moving, 3), FedAvg(), (1,)) == [[0, 1, 2]]
 
 

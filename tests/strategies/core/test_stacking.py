@@ -5,7 +5,7 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from helpers.federation import answer, record
-from strategies.core.replies import Collected, Stack, Workspace
+from strategies.core.replies import SoundReplies, Stack, Workspace
 from strategies.parts.layout import Layout
 from strategies.shared.flower_private import become_server
 
@@ -13,7 +13,7 @@ START = np.array([1.0, 2.0, 3.0], np.float32)
 MAX = float(np.finfo(np.float32).max)
 
 
-def collected(*models: tuple[float, ...], start: np.ndarray = START) -> Collected:
+def collected(*models: tuple[float, ...], start: np.ndarray = START) -> SoundReplies:
     """Return what a round of nodes with these parameters leaves."""
     become_server()
     layout = Layout.of(record({"w": start}))

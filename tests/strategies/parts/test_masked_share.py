@@ -38,7 +38,7 @@ def test_by_hand(kind: type[AndMask], tau: float, below: int) -> None:
 
 
 def test_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "SIZE", 2)
+    monkeypatch.setattr(blocks, "CPU_BLOCK_COLUMNS", 2)
     assert share(FedGMA(mask=AgreementMask(0.51))) == 0.8
 
 

@@ -106,7 +106,7 @@ def test_one_pass_in_blocks_is_the_mean_and_the_mask_of_the_whole(
     weights = torch.rand(NODES, len(given.layout.layers)) if layerwise else torch.rand(NODES)
     agreement = torch.sign(given.deltas).sum(0).abs() / NODES
     for size in (1, 3, 1000):
-        monkeypatch.setattr("strategies.parts.layout.SIZE", size)
+        monkeypatch.setattr("strategies.parts.layout.CPU_BLOCK_COLUMNS", size)
         mean, factors = AgreementMask(0.5).mean_and_mask(given, weights)
         torch.testing.assert_close(mean, given.mean(weights))
         assert factors is not None
