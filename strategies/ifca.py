@@ -118,7 +118,7 @@ class IFCA(PseudoGradientStrategy):
             weights[rows.to(weights.device)] = result.weights
             by_cluster[number] = result.metrics
             if not result.is_masked:
-                self._watch.name(self, {"mask"})
+                self._part_check.report(self, {"mask"})
         if weights is None:
             raise lack
         self.server_state = self._states[0]
@@ -140,7 +140,10 @@ class IFCA(PseudoGradientStrategy):
         self._models = [arrays, *(self._models[1:] or [arrays] * (self.num_models - 1))]
         states = self._states or [ServerState(self.accountant)] * self.num_models
         others = zip(states[1:], self._models[1:], strict=True)
-        self._states = [self.server_state, *(state.at(model, self.layout) for state, model in others)]
+        self._states = [
+            self.server_state,
+            *(state.with_model(model, self.layout) for state, model in others),
+        ]
 
     def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         """Return each cluster's model, ``cluster0``, ...; before the first round, and of one, ``global``."""
@@ -168,7 +171,7 @@ class IFCA(PseudoGradientStrategy):
         super().load_state_dict(state)
         empty = ServerState(self.accountant)
         self._models = [ArrayRecord(), *state["models"]] if state["models"] else []
-        self._states = [self.server_state, *(empty.loaded(other) for other in state["states"])]
+        self._states = [self.server_state, *(empty.with_loaded_state(other) for other in state["states"])]
         self._chosen = dict(state["chosen"])
 
 

@@ -35,11 +35,13 @@ class WeightErosion(PseudoGradientStrategy):
         alpha = get_alphas(self.server_state.weighting, max(partition_ids) + 1)
         others = [k for k in partition_ids if k != requester and alpha[k].max() > 0]
         count = self.count_in_round(len(partition_ids)) - 1
-        here = [requester] if requester in partition_ids else []  # else the round fails, see Erosion.lacks
+        here = (
+            [requester] if requester in partition_ids else []
+        )  # else the round fails, see Erosion.find_lack
         return sorted([*sample_partitions(others, count, self.seed, server_round), *here])
 
     @property
-    def names_partitions(self) -> bool:
+    def has_named_partitions(self) -> bool:
         """True: the requester is named."""
         return True
 
@@ -85,7 +87,7 @@ class WeightErosionForAll(Grouped):
         assert isinstance(weighting, Erosion)
         requester = int(name.removeprefix("node"))
         strategy.weighting = replace(weighting, requester=requester)
-        strategy.judges = (requester,)  # the model is its own
+        strategy.evaluators = (requester,)  # the model is its own
         return strategy
 
     def aggregate_train(

@@ -216,8 +216,8 @@ def stack_replies(strategy: PseudoGradientStrategy, replies: list[Message]) -> U
     """Return the replies checked and stacked, as ``aggregate_train`` does."""
     assert strategy.layout is not None
     strategy._workspace = Workspace()
-    answered = strategy._answers(MessageType.TRAIN, replies)
-    return strategy._collect(1, answered, strategy.layout).updates
+    answered = strategy._match_replies(MessageType.TRAIN, replies)
+    return strategy._collect_replies(1, answered, strategy.layout).updates
 
 
 def _random_app(model: str) -> ClientApp:

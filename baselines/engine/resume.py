@@ -25,7 +25,7 @@ MOST_NAMED = 4  # settings in a message
 def check(experiment: Experiment, gives_node_states: bool) -> None:
     """Raise ``UserError`` where the checkpoints that are asked for could not be resumed."""
     every = experiment.settings.checkpoint_every
-    if not experiment.prototype.resumable:
+    if not experiment.prototype.is_resumable:
         raise UserError(
             f"checkpoint_every={every}: {experiment.prototype.name} has no state_dict to continue from; "
             "set checkpoint_every=0"
@@ -35,7 +35,7 @@ def check(experiment: Experiment, gives_node_states: bool) -> None:
             f"checkpoint_every={every}: {experiment.prototype.name} keeps {', '.join(lost)}, {WHAT_TO_DO} "
             "checkpoint_every=0"
         )
-    if experiment.nodes_remember and not gives_node_states:
+    if experiment.has_stateful_nodes and not gives_node_states:
         raise UserError(
             f"checkpoint_every={every}: the nodes keep a state of their own (SCAFFOLD, "
             "client.keep_optimizer, private or a correction) that this runtime cannot restore; use "
@@ -55,7 +55,7 @@ def to_resume(experiment: Experiment, folder: Path) -> Checkpoint | None:
         return None
     if not _is_begun_by(experiment, saved, _written(folder)):
         raise UserError(_another(experiment, folder, LATEST))
-    if experiment.nodes_remember and saved.nodes is None:
+    if experiment.has_stateful_nodes and saved.nodes is None:
         raise UserError(f"{folder / LATEST} lacks the node states: start again with resume=false")
     metrics = folder / "metrics.csv"
     if not _has_rows(metrics, saved.metrics_size):

@@ -71,7 +71,7 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
 def require_clock(experiment: Experiment, has_simulated_nodes: bool) -> None:
     """Refuse an asynchronous strategy with real nodes and a clock, simulated ones without, or a quorum."""
     strategy, clock, quorum = experiment.prototype, experiment.clock, experiment.settings.quorum
-    if not strategy.keeps_time:
+    if not strategy.is_asynchronous:
         return
     if clock is None and has_simulated_nodes:
         raise UserError(
@@ -113,7 +113,7 @@ def _evaluator_of(experiment: Experiment, grid: SuiteGrid) -> Evaluator:
 
 def _virtual_time_of(experiment: Experiment) -> "VirtualTime | None":
     """Return the rounds' virtual time; None without a clock, or where the strategy keeps it."""
-    if experiment.clock is None or experiment.prototype.keeps_time:
+    if experiment.clock is None or experiment.prototype.is_asynchronous:
         return None
     from .virtual_time import VirtualTime  # not needed without a clock
 
@@ -194,7 +194,7 @@ class Rounds:
                 replies, passed_over, virtual["virtual_seconds"] = self.virtual_time.receive(
                     messages, replies
                 )
-                self.strategy.pass_over(passed_over)
+                self.strategy.stop_awaiting(passed_over)
             arrays, metrics = self.strategy.aggregate_train(server_round, replies)
             ended = time.perf_counter()
         except Exception:

@@ -331,11 +331,11 @@ class Experiment(ExperimentSpec):
         return config.build(self.cfg.clock) if "clock" in self.cfg else None
 
     @property
-    def nodes_remember(self) -> bool:
+    def has_stateful_nodes(self) -> bool:
         """Whether the nodes keep state between rounds."""
         corrections = requested_corrections(self.prototype.train_config(), self.known_corrections)
         return (
-            self.prototype.nodes_remember
+            self.prototype.has_stateful_nodes
             or self.training.remembers
             or any(kind.remembers for kind in corrections)
         )

@@ -35,7 +35,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     seed : of Python's ``random`` and numpy's ``np.random`` while the strategy chooses nodes
     """
 
-    resumable: ClassVar[bool] = False
+    is_resumable: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     def _require_covered(self) -> None:
         """Refuse a privacy wrapper of Flower around a strategy of this suite that its noise does not cover."""
         inner = getattr(self.strategy, "strategy", None)
-        beyond = inner.beyond_mean() if isinstance(inner, BaseStrategy) else ""
+        beyond = inner.describe_beyond_mean() if isinstance(inner, BaseStrategy) else ""
         if fault := describe_uncovered(self.strategy, inner, beyond):
             raise ValueError(
                 f"{fault}: let it wrap strategies.FedAvg, or choose strategy=fedavg privacy=central"

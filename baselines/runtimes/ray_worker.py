@@ -94,7 +94,7 @@ class Worker:
         folded: list[int] = []
         for k in range(0, len(requests), step):
             come = self.answering(requests[k : k + step], contexts[k : k + step])
-            folded += [k + n for n, reply in enumerate(come) if folding.take(reply)]
+            folded += [k + n for n, reply in enumerate(come) if folding.add_reply(reply)]
             replies += come
         mean = folding.mean()
         sums = {name: values.cpu().numpy() for name, values in folding.sums().items()} if folded else {}

@@ -225,7 +225,7 @@ class TraceClock(VirtualClock):
         profiles: dict[int, Profile] = {}
         for number, row in enumerate(rows, start=2):
             try:
-                node, profile = self._read(row)
+                node, profile = self._read_row(row)
                 profiles[node] = _with_windows(profiles.get(node), profile)
             except (KeyError, TypeError, ValueError) as error:
                 columns = ", ".join((*COLUMNS, *WINDOW_COLUMNS))
@@ -234,7 +234,7 @@ class TraceClock(VirtualClock):
                 ) from error
         return profiles
 
-    def _read(self, row: dict[str, str]) -> tuple[int, Profile]:
+    def _read_row(self, row: dict[str, str]) -> tuple[int, Profile]:
         """Return a row's node and profile; raise ``ValueError`` or ``KeyError`` for an invalid row."""
         node, seconds = int(row["node"]), float(row["seconds_per_step"])
         bandwidth = float(row["bytes_per_second"] or math.inf)

@@ -37,7 +37,7 @@ class Poll:
     faults: Mapping[int, str]
 
     @classmethod
-    def of(
+    def from_replies(
         cls,
         question: Question,
         server_round: int,

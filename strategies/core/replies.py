@@ -31,7 +31,7 @@ from .strategy import get_error_reason
 
 logger = logging.getLogger("flwr.strategies")
 
-LogLine = Callable[[str], None]  # takes a line for the log
+LogFunction = Callable[[str], None]  # takes a line for the log
 REPLY_RECORDS = (protocol.ARRAYS, protocol.METRICS, protocol.CODES, protocol.CONTROL)
 RECORDS_BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
 Records = dict[str, dict[str, Tensor]]  # of a reply: the arrays of each further record, by name
@@ -79,8 +79,8 @@ def num_examples_of(message: Message, key: str = protocol.NUM_EXAMPLES) -> float
     return float(value)  # type: ignore[arg-type]
 
 
-def drop_diagnostics(reply: Message, needed: Container[str], tell: LogLine) -> None:
-    """Take metrics that are NaN or infinite out of a reply; ``tell`` is called with a line for each.
+def drop_diagnostics(reply: Message, needed: Container[str], log: LogFunction) -> None:
+    """Take metrics that are NaN or infinite out of a reply; ``log`` is called with a line for each.
 
     Where a loss, or a metric that the round needs, is one of them, all stay: the node will be left out.
     """
@@ -90,15 +90,15 @@ def drop_diagnostics(reply: Message, needed: Container[str], tell: LogLine) -> N
         return
     for name, value in lost.items():
         del metrics[name]
-        tell(f"{name!r} of a node is {value}: it is left out, and the node's update counts")
+        log(f"{name!r} of a node is {value}: it is left out, and the node's update counts")
 
 
-def scalar_metrics(messages: Iterable[Message], tell: LogLine = logger.warning) -> dict[str, Tensor]:
-    """Return {name: [K] in float64}: every scalar metric that all messages carry; ``tell`` the others."""
+def scalar_metrics(messages: Iterable[Message], log: LogFunction = logger.warning) -> dict[str, Tensor]:
+    """Return {name: [K] in float64}: every scalar metric that all messages carry; ``log`` the others."""
     records = [metrics_of(message) for message in messages]
     names = set.intersection(*map(set, records)) if records else set()
     if lost := sorted(set().union(*records) - names):
-        tell(f"not every node sent {', '.join(map(repr, lost))}: not averaged")
+        log(f"not every node sent {', '.join(map(repr, lost))}: not averaged")
     return {
         name: torch.tensor([record[name] for record in records], dtype=torch.float64)
         for name in sorted(names - {protocol.PARTITION_ID})
@@ -256,10 +256,10 @@ def require_layout(
     return record
 
 
-def mean_lists(replies: Iterable[Message], weights: Tensor, tell: LogLine) -> dict[str, list[float]]:
+def mean_lists(replies: Iterable[Message], weights: Tensor, log: LogFunction) -> dict[str, list[float]]:
     """Average each metric that is a list in every reply by element, as Flower does, with weights [K].
 
-    ``tell`` is given a line for one that cannot be averaged.
+    ``log`` is given a line for one that cannot be averaged.
     """
     records = [metrics_of(reply) for reply in replies]
     everywhere = set.intersection(*map(set, records)) if records else set()
@@ -270,18 +270,18 @@ def mean_lists(replies: Iterable[Message], weights: Tensor, tell: LogLine) -> di
             continue
         lengths = sorted({len(value) if isinstance(value, list) else 0 for value in values})
         if len(lengths) > 1:
-            tell(f"{name!r} is a list of {lengths[0]} to {lengths[-1]} numbers: not averaged")
+            log(f"{name!r} is a list of {lengths[0]} to {lengths[-1]} numbers: not averaged")
         elif lengths[0]:
             means[name] = (shares @ torch.tensor(values, dtype=torch.float64)).tolist()
     return means
 
 
-def merge_own_metrics(nodes: Mapping[str, Any], own: Mapping[str, Any], tell: LogLine) -> dict[str, Any]:
+def merge_own_metrics(nodes: Mapping[str, Any], own: Mapping[str, Any], log: LogFunction) -> dict[str, Any]:
     """Return both; a metric of the nodes that has the name of one of our own is kept as ``node-NAME``."""
     kept = dict(nodes)
     for name in sorted(nodes.keys() & own.keys()):
         kept[f"node-{name}"] = kept.pop(name)
-        tell(f"nodes send {name!r}, which the strategy reports itself: theirs is kept as 'node-{name}'")
+        log(f"nodes send {name!r}, which the strategy reports itself: theirs is kept as 'node-{name}'")
     return kept | dict(own)
 
 
@@ -290,7 +290,7 @@ def is_of_other_app(reply: Message) -> bool:
     return protocol.PARTITION_ID not in metrics_of(reply)
 
 
-def warn_of_unread_records(replies: Iterable[Message], extras: Iterable[str], tell: LogLine) -> None:
+def warn_of_unread_records(replies: Iterable[Message], extras: Iterable[str], log: LogFunction) -> None:
     """Name the records of replies that nothing reads; ``extras`` are read beside the usual ones."""
     known = {*REPLY_RECORDS, *extras}
     for reply in replies:
@@ -299,7 +299,7 @@ def warn_of_unread_records(replies: Iterable[Message], extras: Iterable[str], te
         for name, record in records.items():
             kind = type(record).__name__
             if name not in known and named[kind == "MetricRecord"]:
-                tell(f"nodes send the {kind} {name!r} beside the one that is read: it is not used")
+                log(f"nodes send the {kind} {name!r} beside the one that is read: it is not used")
 
 
 # Stacking: the replies of a round are read one by one, and what is sound is kept as rows of matrices.
@@ -406,18 +406,18 @@ class SoundReplies:
     updates : the sound ones, stacked
     extra : [K, P], what else each of them carries (SCAFFOLD's variates); None when nothing was asked for
     faults : {partition id: reason} for every node that was asked and is left out
-    moved : whether any of the sound ones holds another parameter than was sent
+    has_moved : whether any of the sound ones holds another parameter than was sent
     replies : the sound ones, as they came, by partition id
-    lacking : those faults whose nodes run another ClientApp than this project's
+    missing_metrics : those faults whose nodes run another ClientApp than this project's
     records : the further records of the sound ones, by partition id, name and array's name
     """
 
     updates: Updates
     extra: Tensor | None
     faults: dict[int, str]
-    moved: bool
+    has_moved: bool
     replies: dict[int, Message]
-    lacking: dict[int, str]
+    missing_metrics: dict[int, str]
     records: dict[int, Records] = field(default_factory=dict)
 
     def without(self, faults: Mapping[int, str]) -> "SoundReplies":
@@ -428,10 +428,16 @@ class SoundReplies:
         replies = {k: reply for k, reply in self.replies.items() if k not in faults}
         records = {k: of_node for k, of_node in self.records.items() if k not in faults}
         return SoundReplies(
-            updates, extra, {**self.faults, **faults}, self.moved, replies, self.lacking, records
+            updates,
+            extra,
+            {**self.faults, **faults},
+            self.has_moved,
+            replies,
+            self.missing_metrics,
+            records,
         )
 
-    def counts(self) -> dict[str, float]:
+    def count_replies(self) -> dict[str, float]:
         """Return what a round's metrics show of it."""
         return {protocol.REPLIES: len(self.updates.partition_ids), protocol.FAILED: len(self.faults)}
 
@@ -444,13 +450,13 @@ class Stack:
     layout : of the model
     start : [P], the parameters that the nodes started from: Delta_k = start - w_k
     scratch : what is stacked lies in it, until the next round is collected
-    most : how many rows there can be (:func:`count_stack_rows`)
+    max_rows : how many rows there can be (:func:`count_stack_rows`)
     extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
     needed : the names of metrics that each reply must carry, numbers, 0 or above
     compression : what nodes were asked for; None for plain weights
-    evidence : keys that each reply's configuration must carry, and the fault of one that does not
+    required_keys : keys that each reply's configuration must carry, and the fault of one that does not
     examples_key : the metric that says on how many examples a node trained
-    tell : called with lines for the log
+    log : called with lines for the log
     records : the names of further ArrayRecords, of any shapes, that each reply must carry
     check_records : raises ``ValueError`` for those of a reply that are not as they should be
     start_of : returns what the node of a reply started from, where not all started from ``start``; raises
@@ -462,42 +468,42 @@ class Stack:
         layout: Layout,
         start: Tensor,
         scratch: Workspace,
-        most: int,
+        max_rows: int,
         extra: str | None = None,
         needed: Iterable[str] = (),
         compression: Compression | None = None,
-        evidence: Mapping[str, str] = MappingProxyType({}),
+        required_keys: Mapping[str, str] = MappingProxyType({}),
         examples_key: str = protocol.NUM_EXAMPLES,
-        tell: Callable[[str], None] = logger.warning,
+        log: Callable[[str], None] = logger.warning,
         records: tuple[str, ...] = (),
         check_records: Callable[[Records], None] | None = None,
         start_of: Callable[[Message], Tensor] | None = None,
     ) -> None:
-        self.tell, self.start_of = tell, start_of
+        self.log, self.start_of = log, start_of
         self.records, self.check_records = records, check_records
         self._read: dict[int, Records] = {}
         self.layout, self.start, self.compression = layout, start, compression
-        self.evidence, self.examples_key = evidence, examples_key
+        self.required_keys, self.examples_key = required_keys, examples_key
         self.extra, self.needed = extra, tuple(needed)
-        self.deltas = scratch.rows("deltas", most, start)
-        self.buffers = torch.empty(most, layout.num_buffers, dtype=torch.float64)
-        self.extras = scratch.rows("extras", most, start) if extra else None
-        self._sound: dict[int, Message] = {}
+        self.deltas = scratch.rows("deltas", max_rows, start)
+        self.buffers = torch.empty(max_rows, layout.num_buffers, dtype=torch.float64)
+        self.extras = scratch.rows("extras", max_rows, start) if extra else None
+        self._sound_replies: dict[int, Message] = {}
         self._faults: dict[int, str] = {}
-        self._lacking: dict[int, str] = {}
-        self._moved = False
+        self._missing_metrics: dict[int, str] = {}
+        self._has_moved = False
         self._shared: dict[int, int] = {}  # the row of each mean that several replies carry
         self._row_sums: dict[int, Mapping[str, Tensor]] = {}  # of these rows
         self._rows: list[int] = []  # of each sound reply
         self._kept = 0  # rows that are written
 
-    def all(
+    def read_all(
         self, partition_ids: Iterable[int], answered: Mapping[int, Message], has_partition_ids: bool
     ) -> SoundReplies:
         """Return what the partitions that were asked have answered, in their order."""
         for partition_id in sorted(partition_ids):
             self.read(partition_id, answered.get(partition_id), has_partition_ids)
-        return self.collected()
+        return self.collect()
 
     def read(self, partition_id: int, reply: Message | None, has_partition_ids: bool = False) -> None:
         """Stack the reply of a node, or note why it is left out.
@@ -506,18 +512,18 @@ class Stack:
         """
         try:
             if reply is not None and not reply.has_error():
-                drop_diagnostics(reply, (self.examples_key, *self.needed), self.tell)
+                drop_diagnostics(reply, (self.examples_key, *self.needed), self.log)
             sound = check_reply(reply, partition_id if has_partition_ids else None, self.examples_key)
             row = self._row_of(sound)
             records = self._records_of(sound)
         except Fault as fault:
             self._faults[partition_id] = str(fault)
             if isinstance(fault, MissingReplyKey):
-                self._lacking[partition_id] = str(fault)
+                self._missing_metrics[partition_id] = str(fault)
         except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
             self._faults[partition_id] = f"sent unreadable arrays ({' '.join(str(error).split())})"
         else:
-            self._sound[partition_id] = sound
+            self._sound_replies[partition_id] = sound
             if records:
                 self._read[partition_id] = records
             self._rows.append(row)
@@ -531,7 +537,7 @@ class Stack:
             if name not in metrics_of(reply):
                 raise MissingReplyKey(f"sent no {name!r}")
             require_number(reply, name)
-        for key, fault in self.evidence.items():
+        for key, fault in self.required_keys.items():
             if read_config(reply, key) is None:
                 raise MissingReplyKey(fault)
         require_one(
@@ -571,9 +577,9 @@ class Stack:
         unsure = parts[1:] if math.isfinite(total) else parts  # a finite sum has finite terms
         if not all(map(_is_finite, unsure)):
             raise Fault("sent NaN or infinite values")
-        if self.layout.buffers and (beyond := self.layout.beyond(self.buffers[row])):
+        if self.layout.buffers and (beyond := self.layout.find_overflow(self.buffers[row])):
             raise Fault(f"sent {beyond}")
-        self._moved = self._moved or total != 0
+        self._has_moved = self._has_moved or total != 0
 
     def _records_of(self, reply: Message) -> Records:
         """Return a reply's further records, read, finite and checked."""
@@ -589,24 +595,26 @@ class Stack:
             _call_hook(self.check_records, read)
         return read
 
-    def collected(self) -> SoundReplies:
+    def collect(self) -> SoundReplies:
         """Return all that was read."""
         kept = self._kept
-        metrics = scalar_metrics(self._sound.values(), self.tell)
+        metrics = scalar_metrics(self._sound_replies.values(), self.log)
         updates = Updates(
             self.deltas[:kept],
             self.buffers[:kept],
             metrics.pop(self.examples_key, torch.zeros(0, dtype=torch.float64)),
-            tuple(self._sound),
+            tuple(self._sound_replies),
             self.layout,
             self.start,
             metrics,
             torch.tensor(self._rows) if kept < len(self._rows) else None,
             {row: sums for row, sums in self._row_sums.items() if sums},
         )
-        moved = self._moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
+        moved = self._has_moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
         extra = None if self.extras is None else self.extras[:kept]
-        return SoundReplies(updates, extra, self._faults, moved, self._sound, self._lacking, self._read)
+        return SoundReplies(
+            updates, extra, self._faults, moved, self._sound_replies, self._missing_metrics, self._read
+        )
 
 
 def count_stack_rows(partition_ids: Iterable[int], answered: Mapping[int, Message]) -> int:
@@ -663,7 +671,7 @@ def make_partial_sums(strategy: Any, arrays: ArrayRecord) -> "PartialSums":
     if (sums := vars(owner).get("sums")) is None:
         raise ValueError(f"strategy={strategy.name}, with a step of its own,")
     weighting = type(strategy.weighting)
-    if getattr(strategy, "averages_uniformly", False) and weighting is not Uniform:
+    if getattr(strategy, "is_uniform_mean", False) and weighting is not Uniform:
         raise ValueError(f"strategy={strategy.name} with weighting={weighting.__name__}")
     if strategy.weighting.examples_key != protocol.NUM_EXAMPLES:
         raise ValueError("weighting.key")
@@ -686,7 +694,7 @@ class PartialSums:
     layout : of the model
     arrays : what the nodes started from
     weighting : how much each node counts
-    evidence : as in :class:`Stack`
+    required_keys : as in :class:`Stack`
     names : of the sums
     """
 
@@ -695,10 +703,10 @@ class PartialSums:
         layout: Layout,
         arrays: ArrayRecord,
         weighting: Weighting,
-        evidence: dict[str, str],
+        required_keys: dict[str, str],
         names: Iterable[str] = (),
     ) -> None:
-        self.layout, self.weighting, self.evidence = layout, weighting, evidence
+        self.layout, self.weighting, self.required_keys = layout, weighting, required_keys
         self._start = layout.flatten_parameters(arrays)
         self._scratch = Workspace()
         self._total = 0.0
@@ -706,11 +714,11 @@ class PartialSums:
         self._buffers = torch.zeros(layout.num_buffers, dtype=torch.float64)
         self._sums = {name: torch.zeros(()) for name in names}
 
-    def take(self, reply: Message) -> bool:
+    def add_reply(self, reply: Message) -> bool:
         """Add a node's model, and take it out of the reply; False where the server would leave it out."""
-        stack = Stack(self.layout, self._start, self._scratch, 1, evidence=self.evidence)
+        stack = Stack(self.layout, self._start, self._scratch, 1, required_keys=self.required_keys)
         stack.read(0, reply)
-        updates = stack.collected().updates
+        updates = stack.collect().updates
         if not updates.partition_ids:
             return False
         counts = self.weighting.counts(num_examples_of(reply))

@@ -37,11 +37,11 @@ PRIVACY_ERROR = (
 class UnusedPartCheck:
     """The first step of a user's own rule: which of the parts that were chosen does it leave out?"""
 
-    is_over: bool = False  # whether there has been such a step
-    _named: set[str] = field(default_factory=set)
+    has_checked: bool = False  # whether there has been such a step
+    _reported: set[str] = field(default_factory=set)
 
     @contextmanager
-    def watch(self, strategy: Any) -> Iterator[None]:
+    def check_step(self, strategy: Any) -> Iterator[None]:
         """Watch the step that is taken within; warn of parts that are left out.
 
         Raises
@@ -51,18 +51,18 @@ class UnusedPartCheck:
         candidates = _find_chosen_parts(strategy)
         with _record_reads(strategy, is_watched=bool(candidates)) as read:
             yield
-        self.is_over = True
+        self.has_checked = True
         left_out = {part for part, attribute in candidates.items() if attribute not in read}
-        self.name(strategy, set() if "_rule" in read else left_out)  # the rule applies every part
+        self.report(strategy, set() if "_rule" in read else left_out)  # the rule applies every part
 
-    def name(self, strategy: Any, unused: set[str]) -> None:
+    def report(self, strategy: Any, unused: set[str]) -> None:
         """Warn of parts that were left out, once; raise ``TooManyFailedRounds`` where privacy was."""
         if "privacy" in unused:
             raise TooManyFailedRounds(PRIVACY_ERROR.format(strategy.name))
-        if new := unused - self._named:
+        if new := unused - self._reported:
             parts = ", ".join(f"{part}={getattr(strategy, part)!r}" for part in sorted(new))
             logger.warning(UNUSED_PARTS_WARNING, strategy.name, parts)
-            self._named |= new
+            self._reported |= new
 
 
 def _find_chosen_parts(strategy: Any) -> dict[str, str]:

@@ -123,9 +123,13 @@ class KeywordAdviceMeta(ABCMeta):
 class BaseStrategy(Strategy, metaclass=KeywordAdviceMeta):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
-    resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
+    is_resumable: ClassVar[bool] = (
+        True  # whether ``state_dict`` holds all that the rounds to come depend on
+    )
     server_data: ServerData | None = None  # a field of each strategy that needs it
-    keeps_time: ClassVar[bool] = False  # whether it orders replies itself, as asynchronous strategies do
+    is_asynchronous: ClassVar[bool] = (
+        False  # whether it orders replies itself, as asynchronous strategies do
+    )
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse a name of Flower's, or of a part, that nothing would read.
@@ -174,7 +178,7 @@ class BaseStrategy(Strategy, metaclass=KeywordAdviceMeta):
     def set_num_rounds(self, rounds: int) -> None:
         """Let a run of this many rounds fail when none of them takes a step."""
 
-    def beyond_mean(self) -> str:
+    def describe_beyond_mean(self) -> str:
         """Name what makes the step more than a mean of the updates; empty for nothing."""
         return ""
 
@@ -209,7 +213,7 @@ class BaseStrategy(Strategy, metaclass=KeywordAdviceMeta):
         return 1
 
     @property
-    def nodes_remember(self) -> bool:
+    def has_stateful_nodes(self) -> bool:
         """Whether the nodes keep a state of their own from round to round."""
         return False
 
@@ -234,7 +238,7 @@ class BaseStrategy(Strategy, metaclass=KeywordAdviceMeta):
         """Return what each node has contributed so far (:class:`~.client_registry.ContributionLog`)."""
         return {}
 
-    def pass_over(self, messages: Collection[Message]) -> None:
+    def stop_awaiting(self, messages: Collection[Message]) -> None:
         """Take messages of the round that are no longer waited for: their nodes have not failed."""
 
     def measure_norms(self) -> None:
@@ -372,14 +376,14 @@ class FailurePolicy:
     ----------
     num_failed : how many rounds in a row have taken no step
     last_failure : why the last of them did not
-    hopeless : why no round can ever take a step; empty where one may
+    fatal_reason : why no round can ever take a step; empty where one may
     """
 
     min_replies: int = 1
     max_failed_rounds: int = 3
     num_failed: int = field(default=0, init=False)
     last_failure: str = field(default="", init=False)
-    hopeless: str = field(default="", init=False)
+    fatal_reason: str = field(default="", init=False)
 
     def require_replies(self, count: int) -> None:
         """Raise ``Lacking`` for fewer than ``min_replies``."""
@@ -414,15 +418,15 @@ class StallDetector:
     """
 
     def __init__(self, *, alone: bool = True) -> None:
-        self.alone = (
+        self.is_alone = (
             alone  # False for the model of one group among others: see :func:`warn_of_stalled_models`
         )
-        self.seen = False  # whether any node has ever moved a parameter
-        self.still = 0  # rounds without movement so far
-        self.hopeless = False  # whether the first MAX_STALLED_ROUNDS were all without
-        self.named = False
+        self.has_ever_moved = False  # whether any node has ever moved a parameter
+        self.num_stalled = 0  # rounds without movement so far
+        self.is_stalled = False  # whether the first MAX_STALLED_ROUNDS were all without
+        self.is_reported = False
 
-    def note(self, server_round: int, moved: bool, rates: Tensor | None) -> None:
+    def count_round(self, server_round: int, moved: bool, rates: Tensor | None) -> None:
         """Take note of a round.
 
         Parameters
@@ -436,22 +440,28 @@ class StallDetector:
             above 0
         """
         if moved:
-            self.seen, self.hopeless = True, False
+            self.has_ever_moved, self.is_stalled = True, False
             return
         if rates is not None and not rates.any():
             return
-        self.still += 1
-        self.hopeless = rates is not None and not self.seen and self.still >= MAX_STALLED_ROUNDS
-        if self.alone:
+        self.num_stalled += 1
+        self.is_stalled = (
+            rates is not None and not self.has_ever_moved and self.num_stalled >= MAX_STALLED_ROUNDS
+        )
+        if self.is_alone:
             warn_of_stalled_models(server_round, {"": self})
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next round depends on."""
-        return {"seen": self.seen, "still": self.still, "named": self.named}
+        return {"seen": self.has_ever_moved, "still": self.num_stalled, "named": self.is_reported}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from it."""
-        self.seen, self.still, self.named = state["seen"], state["still"], state["named"]
+        self.has_ever_moved, self.num_stalled, self.is_reported = (
+            state["seen"],
+            state["still"],
+            state["named"],
+        )
 
 
 def warn_of_stalled_models(server_round: int, movements: Mapping[str, StallDetector]) -> None:
@@ -461,15 +471,17 @@ def warn_of_stalled_models(server_round: int, movements: Mapping[str, StallDetec
     ------
     TooManyFailedRounds : when no model has moved in its first three rounds, at learning rates above 0
     """
-    still = [name for name, movement in movements.items() if movement.still and not movement.named]
+    still = [
+        name for name, movement in movements.items() if movement.num_stalled and not movement.is_reported
+    ]
     if still:
         others = f" and {len(still) - 3} more" if len(still) > 3 else ""
         whose = f" of {', '.join(still[:3])}{others}" if still[0] else ""
         logger.warning("round %d: no node%s has moved any parameter: %s", server_round, whose, STALL_ADVICE)
     for name in still:
-        movements[name].named = True
-    if all(movement.hopeless for movement in movements.values()):
-        rounds = min(movement.still for movement in movements.values())
+        movements[name].is_reported = True
+    if all(movement.is_stalled for movement in movements.values()):
+        rounds = min(movement.num_stalled for movement in movements.values())
         raise TooManyFailedRounds(f"no node has moved any parameter in {rounds} rounds: {STALL_ADVICE}")
 
 

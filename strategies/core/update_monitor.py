@@ -63,7 +63,7 @@ class UpdateMonitor:
         norms = map(_norm, updates.deltas) if alone else []
         self.norms = dict(zip(updates.partition_ids, norms, strict=False))
 
-    def outliers(self) -> dict[int, str]:
+    def find_outliers(self) -> dict[int, str]:
         """Return whose update of the round is too long, and why."""
         if self.max_norm is None or len(self._accepted) + len(self.norms) < MIN_NORMS:
             return {}
@@ -77,7 +77,7 @@ class UpdateMonitor:
             if norm > self.max_norm * middle
         }
 
-    def inflated(self, updates: Updates, sites: Mapping[str, int]) -> dict[int, str]:
+    def find_inflated_counts(self, updates: Updates, sites: Mapping[str, int]) -> dict[int, str]:
         """Return which sites report more examples than in their first sound reply."""
         numbers, line = set(sites.values()), "reports {} examples, and first said {}"
         faults = {}
@@ -109,9 +109,9 @@ class Recovery:
 
     excluded: set[int] = field(default_factory=set)
     _sent: tuple[ArrayRecord, dict[str, Any]] | None = None  # what went out, and the strategy's state then
-    _good: tuple[ArrayRecord, dict[str, Any]] | None = None
-    _is_at_a_loss: bool = False  # whether the last retreat found nobody to blame
-    _since: dict[int, float] = field(default_factory=dict)  # norms of the updates accepted since
+    _last_good: tuple[ArrayRecord, dict[str, Any]] | None = None
+    _has_no_suspect: bool = False  # whether the last retreat found nobody to blame
+    _norms_since: dict[int, float] = field(default_factory=dict)  # norms of the updates accepted since
 
     def send(self, arrays: ArrayRecord, state: dict[str, Any]) -> None:
         """Remember what goes out in this round."""
@@ -119,17 +119,17 @@ class Recovery:
 
     def accept(self, norms: Mapping[int, float]) -> None:
         """Take what was sent for good: a step has been made with updates of these norms."""
-        self._good, self._since = self._sent, dict(norms)
+        self._last_good, self._norms_since = self._sent, dict(norms)
 
-    def retreat(self) -> tuple[ArrayRecord, dict[str, Any], dict[int, float], int | None] | None:
+    def roll_back(self) -> tuple[ArrayRecord, dict[str, Any], dict[int, float], int | None] | None:
         """Return the last good model, the state then, the norms since, and whose update is to blame.
 
         None where there is no such model, and after a retreat for which nobody was to blame: another would
         lead round in a circle. To blame is the node whose update is ten times as long as any other.
         """
-        if self._good is None or self._is_at_a_loss:
+        if self._last_good is None or self._has_no_suspect:
             return None
-        (arrays, state), since = self._good, self._since
+        (arrays, state), since = self._last_good, self._norms_since
         *_, second, longest = [None, None, *sorted(since, key=since.__getitem__)]
         stands_out = (
             second is not None and longest is not None and since[longest] >= AUTO_MAX_NORM * since[second]
@@ -137,25 +137,25 @@ class Recovery:
         culprit = longest if stands_out else None
         if culprit is not None:
             self.excluded.add(culprit)
-        self._is_at_a_loss = culprit is None
-        self._good, self._since = None, {}
+        self._has_no_suspect = culprit is None
+        self._last_good, self._norms_since = None, {}
         return arrays, state, since, culprit
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next round depends on."""
         return {
             "excluded": sorted(self.excluded),
-            "good": self._good,
-            "since": dict(self._since),
-            "at_a_loss": self._is_at_a_loss,
+            "good": self._last_good,
+            "since": dict(self._norms_since),
+            "at_a_loss": self._has_no_suspect,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from it."""
         good = state["good"]
-        self.excluded, self._since = set(state["excluded"]), dict(state["since"])
-        self._good = None if good is None else (good[0], good[1])
-        self._is_at_a_loss = state["at_a_loss"]
+        self.excluded, self._norms_since = set(state["excluded"]), dict(state["since"])
+        self._last_good = None if good is None else (good[0], good[1])
+        self._has_no_suspect = state["at_a_loss"]
 
 
 def _norm(row: Tensor) -> float:

@@ -71,10 +71,10 @@ class Overlap(Grouping):
             return self._groups(selections, float(self.threshold))
         known, others = _split_examples(selections)
         return self._groups(
-            others, _find_threshold(others, self._tuned(known, np.random.default_rng(seed)))
+            others, _find_threshold(others, self._tune_pairs(known, np.random.default_rng(seed)))
         )
 
-    def _tuned(self, selections: Tensor, rng: np.random.Generator) -> int:
+    def _tune_pairs(self, selections: Tensor, rng: np.random.Generator) -> int:
         """Return how many pairs of nodes should be alike; all of them where no groups are substantial.
 
         It is tried on samples of the examples, so that it carries over to others. It is a number of pairs and

@@ -175,7 +175,7 @@ class Gaussian(Privacy):
     noise_seed: int | None = None
 
     kind: ClassVar[str]
-    distance: ClassVar[float] = 1.0  # how far a node can move what is noised, in units of C
+    sensitivity: ClassVar[float] = 1.0  # how far a node can move what is noised, in units of C
 
     def __post_init__(self) -> None:
         """Refuse values out of range, noise for what has no bound, and a limit that round 1 passes."""
@@ -231,7 +231,7 @@ class Gaussian(Privacy):
                 f"nodes also send {extra!r}, which gets no noise", "choose a strategy without it"
             )
         if layout.num_buffers:
-            name = next(layer.name for layer in layout.layers if layer.buffer)
+            name = next(layer.name for layer in layout.layers if layer.is_buffer)
             raise_no_guarantee(
                 f"the model's buffer {name!r} gets no noise", "choose a model without batch norm"
             )
@@ -240,7 +240,7 @@ class Gaussian(Privacy):
         """Return what ``rounds`` rounds cost a node, at ``delta``."""
         if self.noise_multiplier == 0:
             return None
-        cost = epsilon(self.noise_multiplier / self.distance, rounds, self.delta)
+        cost = epsilon(self.noise_multiplier / self.sensitivity, rounds, self.delta)
         return cost if cost < float("inf") else None
 
 
@@ -257,7 +257,7 @@ class LocalPrivacy(NoServerPrivacy, Gaussian):
     required_reply_keys: ClassVar[dict[str, str]] = {
         protocol.PRIVACY: "does not say that it noised its update"
     }
-    distance: ClassVar[float] = 2.0
+    sensitivity: ClassVar[float] = 2.0
 
     def train_config(self) -> dict[str, ConfigScalar]:
         """Return also the seed, if there is one."""
@@ -311,13 +311,13 @@ class CentralPrivacy(Gaussian):
 
     def clip_(self, updates: Updates, state: State, server_round: int) -> State:
         """Scale each pseudo-gradient down to the norm C, where it is longer."""
-        self._cut(updates, self.clip)
+        self._clip_in_place(updates, self.clip)
         return state
 
     def noise_(self, mean: Tensor, nodes: int, state: State, server_round: int) -> None:
         """Add N(0, deviation^2) to each coordinate."""
         if deviation := self.deviation(nodes, state):
-            self._add(mean, deviation, server_round)
+            self._add_noise(mean, deviation, server_round)
 
     def deviation(self, nodes: int, state: State) -> float:
         """Return z C / K."""
@@ -325,7 +325,7 @@ class CentralPrivacy(Gaussian):
             return 0.0  # 0 times an infinite clip is no number
         return self.noise_multiplier * self.clip / nodes
 
-    def _cut(self, updates: Updates, clip: float) -> list[float]:
+    def _clip_in_place(self, updates: Updates, clip: float) -> list[float]:
         """Clip the updates in place; return the norms that they had."""
         norms: list[float] = squared_norms(updates.deltas).sqrt().tolist()
         for delta, norm in zip(updates.deltas, norms, strict=True):
@@ -333,7 +333,7 @@ class CentralPrivacy(Gaussian):
                 delta.mul_(clip / norm)
         return norms
 
-    def _add(self, mean: Tensor, deviation: float, server_round: int) -> None:
+    def _add_noise(self, mean: Tensor, deviation: float, server_round: int) -> None:
         noise = torch.randn(mean.shape, generator=self._draw(server_round, UPDATE_NOISE), dtype=mean.dtype)
         mean.add_(noise.to(mean.device), alpha=deviation)
 
@@ -386,7 +386,7 @@ class AdaptivePrivacy(CentralPrivacy):
     def clip_(self, updates: Updates, state: State, server_round: int) -> State:
         """Clip to this round's C; return it, and the next round's."""
         clip = state.get(CLIP, self.clip)
-        norms = self._cut(updates, clip)
+        norms = self._clip_in_place(updates, clip)
         noise = torch.randn((), generator=self._draw(server_round, COUNT_NOISE), dtype=torch.float64)
         count = sum(norm <= clip for norm in norms) + float(noise) * self.count_noise
         change = -self.clip_rate * (count / len(norms) - self.quantile)
@@ -404,7 +404,7 @@ class AdaptivePrivacy(CentralPrivacy):
 class ContributionCounts(Protocol):
     """By partition, in how many rounds its update was sound (``updates``), and was ``left_out``."""
 
-    kept: dict[int, dict[str, int]]
+    counts: dict[int, dict[str, int]]
 
 
 @dataclass
@@ -414,15 +414,15 @@ class PrivacyAccountant:
     Parameters
     ----------
     privacy : the part
-    ledger : in how many rounds each node took part
+    contribution_log : in how many rounds each node took part
     state : the part's own
-    again : rounds that have been taken twice, with other noise, since a run was resumed
+    num_repeated : rounds that have been taken twice, with other noise, since a run was resumed
     """
 
     privacy: Privacy
-    ledger: ContributionCounts
+    contribution_log: ContributionCounts
     state: State = field(default_factory=dict)
-    again: int = 0
+    num_repeated: int = 0
     has_compared: bool = False  # whether the noise has been set beside the update, once a process
 
     @property
@@ -432,8 +432,11 @@ class PrivacyAccountant:
         Where nodes add the noise, also for those in which it was left out.
         """
         in_vain = self.privacy.is_local
-        paid = [entry["updates"] + entry["left_out"] * in_vain for entry in self.ledger.kept.values()]
-        return max(paid, default=0) + self.again
+        paid = [
+            entry["updates"] + entry["left_out"] * in_vain
+            for entry in self.contribution_log.counts.values()
+        ]
+        return max(paid, default=0) + self.num_repeated
 
     @property
     def stop_reason(self) -> str:
@@ -466,7 +469,7 @@ class PrivacyAccountant:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a run resumes from."""
-        return {"state": dict(self.state), "again": self.again}
+        return {"state": dict(self.state), "again": self.num_repeated}
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Continue; a round that was under way is paid for once more where its noise will be another.
@@ -475,4 +478,4 @@ class PrivacyAccountant:
         """
         if state is None:
             return
-        self.state, self.again = state["state"], state["again"] + self.privacy.unseeded_noise
+        self.state, self.num_repeated = state["state"], state["again"] + self.privacy.unseeded_noise

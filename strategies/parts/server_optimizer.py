@@ -25,7 +25,7 @@ State = dict[str, Tensor]
 class ServerOptimizer(ABC):
     """The letter P of the update rule."""
 
-    keeps_mean: ClassVar[bool] = True  # whether the next state may lie in the mean's memory
+    is_mean_reused: ClassVar[bool] = True  # whether the next state may lie in the mean's memory
 
     def __init_subclass__(cls, **settings: Any) -> None:
         """Name the misspelt ones of a class's methods."""
@@ -48,7 +48,7 @@ class ServerOptimizer(ABC):
 class Identity(ServerOptimizer):
     """P(D) = D: gradient descent on the server, as in FedAvg."""
 
-    keeps_mean: ClassVar[bool] = False
+    is_mean_reused: ClassVar[bool] = False
 
     def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:
         """Return the mean itself."""
@@ -65,7 +65,7 @@ class Momentum(ServerOptimizer):
     """
 
     beta: float = 0.9
-    keeps_mean: ClassVar[bool] = False
+    is_mean_reused: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse a momentum outside [0, 1)."""
@@ -142,7 +142,7 @@ class Adaptive(ServerOptimizer):
     epsilon: float = 1e-3
     epsilon_inside: bool = False
     bias_correction: bool = False
-    keeps_mean: ClassVar[bool] = False
+    is_mean_reused: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -248,7 +248,7 @@ class AMS(ServerOptimizer):
     beta1: float = 0.9
     beta2: float = 0.99
     epsilon: float = 1e-3
-    keeps_mean: ClassVar[bool] = False
+    is_mean_reused: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""

@@ -44,7 +44,7 @@ class Weighting(Part, ABC):
         """Raise ``ValueError`` where a group of these nodes cannot be weighted."""
         return None
 
-    def lacks(self, updates: Updates) -> str | None:
+    def find_lack(self, updates: Updates) -> str | None:
         """Say what a round lacks to be weighted; None when the weights can be computed."""
         return None
 
@@ -215,7 +215,7 @@ class RankWeighting(Weighting):
         least = self.floor if self.variant == "improved" else torch.finfo(torch.float64).tiny
         over_unfoldings = ranks.square().mean(2).sqrt() if self.unfolding == "rms" else ranks.mean(2)
         by_layer = over_unfoldings.clamp_min(least)
-        return self._spread(by_layer / by_layer.sum(0), updates.layout), state
+        return self._spread_over_layers(by_layer / by_layer.sum(0), updates.layout), state
 
     def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
         """Return ``weight-<partition id>-<layer>`` by convolution, or ``weight-<partition id>``."""
@@ -239,7 +239,7 @@ class RankWeighting(Weighting):
             ranks.append([mean_over_unfoldings(self.rank, weights, [mode]) for mode in modes])
         return torch.tensor(ranks, dtype=torch.float64).transpose(1, 2)
 
-    def _spread(self, alpha: Tensor, layout: Layout) -> Tensor:
+    def _spread_over_layers(self, alpha: Tensor, layout: Layout) -> Tensor:
         """Give every layer a column: its own, that of the last convolution before it, or 1/K."""
         uniform = torch.full_like(alpha[:, 0], 1 / len(alpha))
         columns: list[Tensor] = []
@@ -277,7 +277,7 @@ class StableRank(RankWeighting):
 
 
 def _is_convolution(layer: Layer) -> bool:
-    return len(layer.shape) == 4 and not layer.buffer
+    return len(layer.shape) == 4 and not layer.is_buffer
 
 
 def _convolutions(layout: Layout) -> list[Layer]:
@@ -369,7 +369,7 @@ class Erosion(Weighting):
         here = self.requester in partition_ids
         require(here, "weighting.requester", self.requester, "a node of the group, or another weighting")
 
-    def lacks(self, updates: Updates) -> str | None:
+    def find_lack(self, updates: Updates) -> str | None:
         if self.requester not in updates.partition_ids:
             return f"the requester, partition {self.requester}, sent no sound reply"
         return None
@@ -407,7 +407,7 @@ class Erosion(Weighting):
         for layer in updates.layout.layers:
             distances.append(
                 distances[-1]
-                if layer.buffer
+                if layer.is_buffer
                 else _relative_distances(updates.deltas[:, layer.columns], own)
             )
         return torch.stack(distances[1:], 1)

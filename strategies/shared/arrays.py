@@ -91,15 +91,15 @@ class TensorArray(Array):
     @property
     def data(self) -> bytes:  # type: ignore[override]
         """The values in NumPy's format, made anew each time."""
-        return self.plain().data
+        return self.to_array().data
 
-    def plain(self) -> Array:
+    def to_array(self) -> Array:
         """Return a Flower Array of the values."""
         return pack_array(vars(self)["tensor"].cpu().numpy())
 
     def deflate(self) -> bytes:
         """Return what travels: an Array, since receivers know no other."""
-        return self.plain().deflate()
+        return self.to_array().deflate()
 
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
         """Travel as an Array to another process, and into a copy."""

@@ -62,11 +62,11 @@ class PartialCodec(Compression):
         """Return how many of ``size`` numbers the share is."""
         return min(size, max(1, math.ceil(self.share * size - 1e-9)))
 
-    def packed(self, values: np.ndarray, seed: int) -> bytes:
+    def pack_numbers(self, values: np.ndarray, seed: int) -> bytes:
         """Return the numbers [n] that are sent as bytes."""
         return quantize(values, self.bits, seed, rotate=self.rotate)
 
-    def unpacked(self, code: bytes, count: int, dtype: np.dtype) -> np.ndarray:
+    def unpack_numbers(self, code: bytes, count: int, dtype: np.dtype) -> np.ndarray:
         """Return ``count`` numbers; raise ``ValueError`` for bytes that do not encode them."""
         return dequantize(code, count, self.bits, dtype, rotate=self.rotate)
 
@@ -110,16 +110,18 @@ class LowRank(PartialCodec):
 
     def encode(self, values: np.ndarray, seed: int) -> bytes:
         if (rank := self.rank(values.shape)) is None:
-            return self.packed(values.ravel(), seed)
+            return self.pack_numbers(values.ravel(), seed)
         delta = torch.from_numpy(values.astype(np.float64)).flatten(1)
         b = (subspace(len(values), rank, seed).T @ delta).numpy().astype(values.dtype)
-        return prepend_seed(seed, self.packed(b.ravel(), seed))
+        return prepend_seed(seed, self.pack_numbers(b.ravel(), seed))
 
     def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
         if (rank := self.rank(shape)) is None:
-            return self.unpacked(code, math.prod(shape), dtype).reshape(shape)
+            return self.unpack_numbers(code, math.prod(shape), dtype).reshape(shape)
         seed, rest = split_seed(code)
-        b = torch.from_numpy(self.unpacked(rest, rank * math.prod(shape[1:]), dtype).astype(np.float64))
+        b = torch.from_numpy(
+            self.unpack_numbers(rest, rank * math.prod(shape[1:]), dtype).astype(np.float64)
+        )
         return (subspace(shape[0], rank, seed) @ b.view(rank, -1)).numpy().astype(dtype).reshape(shape)
 
 
@@ -145,18 +147,18 @@ class Sparse(PartialCodec):
     """A share of each array's places is sent; the server takes the others for 0."""
 
     @abstractmethod
-    def places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
+    def choose_places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
         """Return which ``count`` places of an array [n] are sent, ascending."""
 
     @abstractmethod
-    def code_of(self, places: np.ndarray, size: int, seed: int) -> bytes:
+    def encode_places(self, places: np.ndarray, size: int, seed: int) -> bytes:
         """Return the places as bytes."""
 
     @abstractmethod
-    def places_in(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
+    def decode_places(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
         """Return the places that a code begins with, and the rest of it."""
 
-    def factor(self, size: int, count: int) -> float:
+    def scale_factor(self, size: int, count: int) -> float:
         """Return by what the numbers are multiplied before they are sent."""
         return 1.0
 
@@ -164,21 +166,21 @@ class Sparse(PartialCodec):
         values = values.ravel()
         size, count = len(values), self.count(len(values))
         if count == size:
-            return self.packed(values, seed)
-        places = self.places(values, count, seed)
+            return self.pack_numbers(values, seed)
+        places = self.choose_places(values, count, seed)
         sent = values[places]
-        if (factor := self.factor(size, count)) != 1:
+        if (factor := self.scale_factor(size, count)) != 1:
             sent = sent * values.dtype.type(factor)
-        return self.code_of(places, size, seed) + self.packed(sent, seed)
+        return self.encode_places(places, size, seed) + self.pack_numbers(sent, seed)
 
     def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
         size = math.prod(shape)
         count = self.count(size)
         if count == size:
-            return self.unpacked(code, size, dtype).reshape(shape)
-        places, rest = self.places_in(code, size, count)
+            return self.unpack_numbers(code, size, dtype).reshape(shape)
+        places, rest = self.decode_places(code, size, count)
         values = np.zeros(size, dtype)
-        values[places] = self.unpacked(rest, count, dtype)
+        values[places] = self.unpack_numbers(rest, count, dtype)
         return values.reshape(shape)
 
 
@@ -196,16 +198,16 @@ class Sketch(Sparse):
     bits: int | None = 8
     kind: ClassVar[str] = "sketch"
 
-    def factor(self, size: int, count: int) -> float:
+    def scale_factor(self, size: int, count: int) -> float:
         return 1.0 if self.error_feedback else size / count
 
-    def places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
+    def choose_places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
         return draw_places(len(values), count, seed)
 
-    def code_of(self, places: np.ndarray, size: int, seed: int) -> bytes:
+    def encode_places(self, places: np.ndarray, size: int, seed: int) -> bytes:
         return prepend_seed(seed, b"")
 
-    def places_in(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
+    def decode_places(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
         seed, rest = split_seed(code)
         return draw_places(size, count, seed), rest
 
@@ -231,7 +233,7 @@ class RandomMask(Sketch):
         mask[torch.from_numpy(draw_places(size, count, seed))] = 1
         return mask.view_as(like).to(like).mul
 
-    def factor(self, size: int, count: int) -> float:
+    def scale_factor(self, size: int, count: int) -> float:
         return 1.0
 
 
@@ -270,17 +272,17 @@ class TopK(Sparse):
     error_feedback: bool = True
     kind: ClassVar[str] = "top-k"
 
-    def places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
+    def choose_places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
         return find_largest(np.abs(values), count)
 
-    def code_of(self, places: np.ndarray, size: int, seed: int) -> bytes:
+    def encode_places(self, places: np.ndarray, size: int, seed: int) -> bytes:
         if _as_bitmap(size, len(places)):
             flags = np.zeros(size, bool)
             flags[places] = True
             return np.packbits(flags).tobytes()
         return places.astype("<u4").tobytes()
 
-    def places_in(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
+    def decode_places(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
         if _as_bitmap(size, count):
             end = -(-size // 8)
             head = np.frombuffer(require_length(code[:end], end), np.uint8)

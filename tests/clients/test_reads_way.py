@@ -195,9 +195,9 @@ def test_one_that_a_message_asks_for_and_that_remembers_makes_nodes_remember(
     elsewhere: type[Correction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = experiment.Experiment("model=softmax num_nodes=3")
-    assert not setup.nodes_remember
+    assert not setup.has_stateful_nodes
     elsewhere.remembers = True
     monkeypatch.setattr(type(setup.prototype), "train_config", lambda _: {elsewhere.config_key: True})
-    assert not setup.nodes_remember
+    assert not setup.has_stateful_nodes
     setup.__dict__["known_corrections"] = (*BUILT_IN, elsewhere)
-    assert setup.nodes_remember
+    assert setup.has_stateful_nodes

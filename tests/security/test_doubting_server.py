@@ -107,7 +107,7 @@ def test_a_lone_update_is_nobodys_fault() -> None:
     recovery = Recovery()
     recovery.send(START, {})
     recovery.accept({0: 1e30})
-    actual = recovery.retreat()
+    actual = recovery.roll_back()
     assert actual is not None
     assert actual[-1] is None
     assert not recovery.excluded

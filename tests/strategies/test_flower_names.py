@@ -225,7 +225,7 @@ def test_a_share_of_the_nodes_trains(share: float, count: int) -> None:
         drawn.append(grid.trained())
     assert [len(each) for each in drawn] == [count] * 3
     assert drawn[0] == drawn[1]
-    assert strategy.most_in_round == count
+    assert strategy.max_nodes_in_round == count
 
 
 def test_a_share_of_the_nodes_evaluates() -> None:

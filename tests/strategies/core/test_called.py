@@ -147,7 +147,7 @@ def test_nothing_is_said_of_parts_that_act_or_that_nobody_chose(
 
 def test_watching_changes_neither_the_class_nor_the_numbers() -> None:
     watched, plain = Afterwards(**PARTS), Afterwards(**PARTS)  # type: ignore[arg-type]
-    plain._watch.is_over = True
+    plain._part_check.has_checked = True
     one = play(watched, Federation(drifting, NODES), record(START), (1, 2))
     two = play(plain, Federation(drifting, NODES), record(START), (1, 2))
     assert type(watched) is Afterwards

@@ -66,7 +66,7 @@ class Folded(Federation):
         replies = super().send_and_receive(messages, timeout=timeout)
         for share in (replies[k::3] for k in range(3)):
             folding = make_partial_sums(self.strategy, messages[0].content.array_records[protocol.ARRAYS])
-            folded = [reply for reply in share if folding.take(reply)]
+            folded = [reply for reply in share if folding.add_reply(reply)]
             mean = folding.mean()
             assert mean is not None
             shared = SharedMean(mean, folding.sums())

@@ -41,7 +41,7 @@ def collected(*models: tuple[float, ...], start: np.ndarray = START) -> SoundRep
 def test_whether_a_sound_reply_holds_another_parameter(
     models: list[tuple[float, ...]], moved: bool
 ) -> None:
-    assert collected(*models).moved is moved
+    assert collected(*models).has_moved is moved
 
 
 def test_a_reply_is_kept_though_its_sum_overflows() -> None:
