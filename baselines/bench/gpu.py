@@ -31,7 +31,7 @@ from torch.nn.functional import log_softmax
 from baselines.experiment.experiment import Experiment, load
 from baselines.experiment.overrides import ROOT
 from baselines.reports.tables import markdown_table
-from clients.fast.cuda_graphs import capture
+from clients.fast.cuda_graphs import capture_graph
 
 from .by_hand import noise_setting
 from .report import Workload, describe_machine, round_seconds
@@ -122,7 +122,7 @@ class Captured:
         if self.device.type != "cuda":
             return step
         before = [p.clone() for p in self.params]
-        replay, _ = capture(step)
+        replay, _ = capture_graph(step)
         torch._foreach_copy_(self.params, before)
         return replay
 

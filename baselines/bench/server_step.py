@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 
 from baselines.experiment.experiment import load
 from baselines.grids.inline import InlineGrid
-from clients.round import load as load_model
+from clients.round import load_arrays as load_model
 from strategies import AgreementMask, PseudoGradientStrategy, Updates
 from strategies.core.replies import Workspace
 from strategies.shared import protocol

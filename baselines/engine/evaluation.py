@@ -13,10 +13,10 @@ from torch.func import functional_call
 
 from baselines.experiment.experiment import Experiment
 from clients import Examples
-from clients.evaluation import BATCH_SIZE, correct, evaluate, num_batches, predictions
+from clients.evaluation import BATCH_SIZE, evaluate, find_correct, num_batches, predict_classes
 from clients.examples import arguments_of
 from clients.methods.uga import full_gradient
-from clients.round import load
+from clients.round import load_arrays
 from strategies.core.strategy import ServerData
 from strategies.shared.arrays import to_array_record
 
@@ -58,8 +58,8 @@ class Evaluator(ServerData):
         """Return the test labels and each model's predictions, computed in this process."""
         results = []
         for arrays, owner in zip(models, owners, strict=True):
-            load(self._model, arrays)
-            results.append(predictions(self._model, kept(self.experiment, "test", owner)))
+            load_arrays(self._model, arrays)
+            results.append(predict_classes(self._model, kept(self.experiment, "test", owner)))
         return results
 
     @property
@@ -81,7 +81,7 @@ class Evaluator(ServerData):
 
         A parameter with two names has its gradient under both: loading would otherwise take the other one.
         """
-        load(self._model, model)
+        load_arrays(self._model, model)
         task, named = self.experiment.dataset.task, self._model.named_parameters(remove_duplicate=False)
         slopes = full_gradient(self._model, self.experiment.validation_examples, task, BATCH_SIZE)
         slope_of = dict(zip((p for p in self._model.parameters() if p.requires_grad), slopes, strict=True))
@@ -92,13 +92,13 @@ class Evaluator(ServerData):
         )
 
     def _evaluated(self, arrays: ArrayRecord, split: str, owner: int | None) -> Metrics:
-        load(self._model, arrays)
+        load_arrays(self._model, arrays)
         return evaluate(self._model, kept(self.experiment, split, owner), self.experiment.dataset.task)
 
     def _is_correct(self, arrays: ArrayRecord) -> Tensor:
-        load(self._model, arrays)
+        load_arrays(self._model, arrays)
         examples = self.experiment.validation_examples
-        return correct(self._model, examples, range(num_batches(examples)))
+        return find_correct(self._model, examples, range(num_batches(examples)))
 
 
 def kept(experiment: Experiment, split: str, owner: int | None) -> Examples:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from baselines.errors import UserError
 from clients import Normalize
-from clients.examples import Transform, are_several
+from clients.examples import Transform, has_several_inputs
 
 from .environment import naming
 from .predictor import Predictor
@@ -100,7 +100,7 @@ def export(predictor: Predictor, target: Path) -> None:
     """
     check_target(target)
     write, load = (_write_onnx, _load_onnx) if target.suffix == ONNX else (_write_script, _load_script)
-    if are_several(predictor.model.experiment.dataset.test_inputs):
+    if has_several_inputs(predictor.model.experiment.dataset.test_inputs):
         raise UserError(f"{target}: a model of several inputs cannot be exported: use results.predictor")
     about = json.dumps(
         {**predictor.model.description, "classes": predictor.classes}, sort_keys=True, allow_nan=False

@@ -13,7 +13,7 @@ from baselines.errors import RunFailed
 from baselines.experiment.experiment import Experiment
 from baselines.grids.ray import Stored
 from baselines.grids.ray_pool import Dispatch, Group, WorkerTask
-from clients.evaluation import averaged, num_batches
+from clients.evaluation import average_sums, num_batches
 
 from .evaluation import Evaluator, Metrics, Owners, kept
 
@@ -48,7 +48,7 @@ class RayEvaluator(Evaluator):
 
         def wait() -> list[Metrics]:
             outcomes = zip(self._outcomes(dealt, group), examples, strict=True)
-            return [averaged(sums, len(held_out)) for sums, held_out in outcomes]
+            return [average_sums(sums, len(held_out)) for sums, held_out in outcomes]
 
         return wait
 

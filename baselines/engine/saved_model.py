@@ -33,7 +33,7 @@ from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
 from clients import Classification, Normalize
 from clients.examples import apply_to_each
-from clients.round import load
+from clients.round import load_arrays
 from strategies.shared.checks import has_diverged
 
 from . import checkpoint, environment
@@ -221,7 +221,7 @@ def load_model(run: Path, name: str | None = None) -> SavedModel:
     chosen = next(iter(models)) if name is None else name
     with _naming_config(run):
         network = experiment.model()
-        load(network, models[chosen])
+        load_arrays(network, models[chosen])
         about = written[chosen][1] if description else _describe_checkpoint(run, experiment)
     return SavedModel(network.eval(), experiment, {**about, "model": chosen})
 

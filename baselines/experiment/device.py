@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.errors import UserError
-from clients.fast.gradient import gradient_of
+from clients.fast.gradient import get_gradient
 from strategies.shared.arrays import to_float64
 
 
@@ -121,7 +121,7 @@ def deterministic_algorithms(is_deterministic: bool) -> Iterator[None]:
     """Use deterministic algorithms, or any, within this context; restore the setting afterwards."""
     before, workspace = torch.are_deterministic_algorithms_enabled(), os.environ.get(WORKSPACE)
     if is_deterministic:
-        gradient_of.cache_clear()  # a step recorded by an earlier run equals the eager one only to rounding
+        get_gradient.cache_clear()  # a step recorded by an earlier run equals the eager one only to rounding
     try:
         use_deterministic(is_deterministic)
         yield

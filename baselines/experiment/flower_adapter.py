@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from clients.fast.guards import draws_put_back
+from clients.fast.guards import restore_random_state
 from strategies import TooManyFailedRounds
 from strategies.core.strategy import BaseStrategy, describe_uncovered, get_error_reason
 from strategies.shared import protocol
@@ -157,7 +157,7 @@ def _drawing(seed: int, server_round: int, step: int) -> Iterator[None]:
     """
     place = {"server_round": server_round, "partition_id": step}
     drawn = torch_seed(seed, Purpose.FOREIGN, **place)
-    with draws_put_back():
+    with restore_random_state():
         random.seed(drawn)
         np.random.seed(drawn % 2**32)  # noqa: NPY002 - Flower uses it
         yield

@@ -344,7 +344,7 @@ def _check(experiment: Experiment) -> None:
         for kind in requested_corrections(strategy.train_config(), experiment.known_corrections):
             kind.check_model(experiment.node_model, experiment.dataset.task)
         if experiment.training.private:
-            private.check(experiment.node_model, experiment.training.private)
+            private.check_patterns(experiment.node_model, experiment.training.private)
         check_corrections_model(
             experiment.training.corrections, experiment.node_model, experiment.dataset.task
         )

@@ -30,7 +30,7 @@ from baselines.grids.inline import InlineGrid
 from baselines.site.guard import public_line
 from baselines.site.policy import Policy
 from clients import Examples, Node
-from clients.privacy import Refused
+from clients.privacy import PrivacyRefusal
 from strategies.core.strategy import get_error_reason
 from strategies.shared import protocol
 
@@ -145,7 +145,7 @@ def _admitted(policy: Policy, site: str, overrides: Sequence[str]) -> tuple[Expe
             policy.demand_privacy(experiment.prototype.train_config())
         node = experiment.site(site, str(data))
         policy.require_rows(len(node.train) + len(node.test))
-    except (UserError, Refused) as error:
+    except (UserError, PrivacyRefusal) as error:
         raise DataError(f"the site would be left out: {error}", public_line(error)) from error
     return experiment, reader, node
 

@@ -18,8 +18,8 @@ from baselines.experiment.experiment import Experiment
 from baselines.grids.inline import InlineGrid
 from clients import LocalTraining, Node, client_app
 from clients.batched.together import BatchedTrainer
-from clients.fast.gradient import gradient_of
-from clients.fast.guards import draws_put_back
+from clients.fast.gradient import get_gradient
+from clients.fast.guards import restore_random_state
 from strategies.shared.arrays import move_record
 
 STEPS = 10  # of the node with the most examples, per turn
@@ -30,7 +30,7 @@ CANNOT = "nodes cannot be batched"
 
 def seconds_of(experiment: Experiment, sites: Mapping[str, str] | None) -> tuple[float, float] | str:
     """Return the seconds of a shortened round one by one and batched; or why they cannot be measured."""
-    with draws_put_back(), _forgotten():
+    with restore_random_state(), _forgotten():
         trial = _Trial(experiment, sites)
         if len(trial.sizes) < 2:
             return "fewer than two nodes train in round 1"
@@ -48,7 +48,7 @@ def _forgotten() -> Iterator[None]:
     try:
         yield
     finally:
-        gradient_of.cache_clear()
+        get_gradient.cache_clear()
 
 
 class _Trial:

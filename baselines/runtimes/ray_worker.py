@@ -25,8 +25,8 @@ from baselines.experiment.experiment import load as load_experiment
 from baselines.experiment.identity import source_hash
 from baselines.grids.inline import MessageHandler
 from baselines.grids.ray import Buffered, buffered
-from clients.evaluation import Sums, batch_sums, correct
-from clients.round import get_record, load
+from clients.evaluation import Sums, find_correct, iterate_sums
+from clients.round import get_record, load_arrays
 from strategies.core.replies import make_partial_sums
 from strategies.shared import protocol
 
@@ -106,16 +106,16 @@ class Worker:
         ``owner`` is the node that the model belongs to; None if several share it.
         """
         experiment = self._experiment
-        load(experiment.node_model, arrays)
-        by_batch = batch_sums(
+        load_arrays(experiment.node_model, arrays)
+        by_batch = iterate_sums(
             experiment.node_model, kept(experiment, split, owner), experiment.dataset.task, batches
         )
         return [{name: value.cpu() for name, value in sums.items()} for sums in by_batch]
 
     def compute_correctness(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
         """Return, for these batches of the validation set, which examples are predicted correctly."""
-        load(self._experiment.node_model, arrays)
-        return [correct(self._experiment.node_model, self._experiment.validation_examples, batches)]
+        load_arrays(self._experiment.node_model, arrays)
+        return [find_correct(self._experiment.node_model, self._experiment.validation_examples, batches)]
 
     @property
     def _experiment(self) -> Experiment:

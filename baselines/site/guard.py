@@ -23,7 +23,7 @@ from baselines.errors import UserError
 from baselines.experiment import closed
 from baselines.experiment.experiment import Experiment, load
 from baselines.experiment.identity import source_hash
-from clients.privacy import Refused
+from clients.privacy import PrivacyRefusal
 from clients.round import get_record
 from strategies.shared import protocol
 from strategies.shared.arrays import values_of
@@ -115,7 +115,9 @@ class Guard:
         line = public_line(error)
         if self._hides_counts:  # counts of rows have no noise
             line = re.sub(r"\d+", "some", line)
-        is_foreseen = isinstance(error, UserError | Refused)  # otherwise its owner needs the traceback
+        is_foreseen = isinstance(
+            error, UserError | PrivacyRefusal
+        )  # otherwise its owner needs the traceback
         trace = None if is_foreseen else error
         logger.error("refused here: %s; the server sees: %s", error, line, exc_info=trace)
         return line

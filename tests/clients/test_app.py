@@ -14,7 +14,7 @@ from torch.optim import SGD, Adam
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, Personal, Task, client_app
 from clients.app import check_training
-from clients.round import load
+from clients.round import load_arrays
 from strategies import FedAvg, FedProx
 from strategies.shared.arrays import view_values
 
@@ -129,7 +129,7 @@ def test_loads_every_array() -> None:
     ours, other = model(), model()
     for tensor in other.state_dict().values():
         tensor.add_(1)
-    load(ours, ArrayRecord(other.state_dict()))
+    load_arrays(ours, ArrayRecord(other.state_dict()))
     for a, b in zip(ours.state_dict().values(), other.state_dict().values(), strict=True):
         assert torch.equal(a, b)
 

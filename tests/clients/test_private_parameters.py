@@ -13,7 +13,7 @@ from baselines.apps import client_app_of
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
-from clients.private import check, private
+from clients.private import check_patterns, select_private
 from helpers.runs import curve, launch, metrics_in, played
 from strategies.shared.arrays import view_values
 
@@ -36,7 +36,7 @@ def normed() -> nn.Module:
 )
 def test_patterns_are_of_names_and_of_classes(patterns: list[str], chosen: set[str]) -> None:
     more = {"3.weight", "3.bias"} if patterns == ["*Norm*"] else set()
-    assert private(normed(), patterns).keys() == chosen | more
+    assert select_private(normed(), patterns).keys() == chosen | more
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_patterns_are_of_names_and_of_classes(patterns: list[str], chosen: set[s
 )
 def test_patterns_that_make_no_sense_are_refused(patterns: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check(normed(), patterns)
+        check_patterns(normed(), patterns)
 
 
 def test_two_rounds_and_an_evaluation_by_hand() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from baselines.engine.metrics import count_bytes
 from baselines.grids.inline import InlineGrid
 from clients import Frozen
-from clients.frozen import KEY
+from clients.frozen import STATE_PREFIX
 from helpers.federation import assert_same
 from helpers.freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from helpers.server_data import Functions
@@ -219,7 +219,7 @@ def test_a_node_keeps_what_its_own_model_does_not_have() -> None:
     grid = classifiers(lambda: Frozen.of(network(seed=9)))
     play(FedAvg(**ASKED, frozen_names=NAMES), grid, start(), last=2)
     (kept,) = grid.context(grid.get_node_ids()[0]).state.items()
-    assert kept[0] == KEY + hash_values(kept[1])  # type: ignore[arg-type]
+    assert kept[0] == STATE_PREFIX + hash_values(kept[1])  # type: ignore[arg-type]
     grid = classifiers(own)
     play(FedAvg(**ASKED, frozen_names=NAMES), grid, start(), last=2)
     assert not grid.context(grid.get_node_ids()[0]).state

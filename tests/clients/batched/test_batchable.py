@@ -236,7 +236,7 @@ def cast_bound() -> nn.Module:
 def test_what_moves_with_a_copy_is_no_obstacle(
     make: Callable[[], nn.Module], trace_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", trace_after)
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", trace_after)
     assert played(make)
     assert played(make, with_training(Named))
 
@@ -268,7 +268,7 @@ def test_nodes_train_together_in_bfloat16(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another order of summation, rounded to 8 bits, costs no more than twice the rounding itself."""
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", trace_after)
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", trace_after)
     shared, alone, together = grids(make)
     start = ArrayRecord(shared.state_dict())
     one, other, right = (

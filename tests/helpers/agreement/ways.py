@@ -65,10 +65,10 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
     """Take rounds as a run does: the configured strategy, a grid in this process, our ClientApp."""
     overrides = full(overrides)
     with _prepared(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gradient_module, "TRACE_AFTER", trace_after if way.recorded else 10**9)
+        patch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", trace_after if way.recorded else 10**9)
         patch.setattr(optimizer_step, "can_capture", lambda _: way.captured)
         if not torch.cuda.is_available():
-            patch.setattr(cuda_graphs, "capture", pretended)
+            patch.setattr(cuda_graphs, "capture_graph", pretended)
         setup = experiment.load(overrides)
         strategy, arrays = setup.strategy(), setup.initial_arrays()
         strategy.set_server_data(Evaluator(setup))

@@ -22,7 +22,7 @@ def collected(*models: tuple[float, ...], start: np.ndarray = START) -> SoundRep
         request = Message(RecordDict(), partition_id, "train")
         reply = Message(answer({"w": np.array(model, np.float32)}), reply_to=request)
         stack.read(partition_id, reply)
-    return stack.collected()
+    return stack.collect()
 
 
 @pytest.mark.parametrize(
