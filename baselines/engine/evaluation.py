@@ -59,7 +59,7 @@ class Evaluator(ServerData):
         results = []
         for arrays, owner in zip(models, owners, strict=True):
             load_arrays(self._model, arrays)
-            results.append(predict_classes(self._model, kept(self.experiment, "test", owner)))
+            results.append(predict_classes(self._model, select_examples(self.experiment, "test", owner)))
         return results
 
     @property
@@ -93,7 +93,9 @@ class Evaluator(ServerData):
 
     def _evaluated(self, arrays: ArrayRecord, split: str, owner: int | None) -> Metrics:
         load_arrays(self._model, arrays)
-        return evaluate(self._model, kept(self.experiment, split, owner), self.experiment.dataset.task)
+        return evaluate(
+            self._model, select_examples(self.experiment, split, owner), self.experiment.dataset.task
+        )
 
     def _is_correct(self, arrays: ArrayRecord) -> Tensor:
         load_arrays(self._model, arrays)
@@ -101,7 +103,7 @@ class Evaluator(ServerData):
         return find_correct(self._model, examples, range(num_batches(examples)))
 
 
-def kept(experiment: Experiment, split: str, owner: int | None) -> Examples:
+def select_examples(experiment: Experiment, split: str, owner: int | None) -> Examples:
     """Return the server's examples of ``test`` or ``validation`` for a model, of one node or of several."""
     if split == "validation":
         return experiment.validation_examples
@@ -112,7 +114,7 @@ Models = dict[str, ArrayRecord]
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingEvaluation:
     """Models that are being evaluated.
 
     Parameters
@@ -152,7 +154,7 @@ class ServerEvaluation:
         )
         save = experiment.settings.save
         self._saver = ModelSaver(folder.path, save, describe(experiment)) if save else None
-        self._pending: Pending | None = None
+        self._pending: PendingEvaluation | None = None
         self._mean: Metrics = {}  # of the last models; empty where a resumed run had nothing left to do
 
     def begin(
@@ -163,7 +165,7 @@ class ServerEvaluation:
         wanted["validation"] = self.experiment.settings.validates
         splits = [split for split, is_wanted in wanted.items() if is_wanted]
         waits = {split: self.evaluator.evaluated(arrays, split, owners) for split in splits}
-        self._pending = Pending(server_round, models, weights, on_nodes, waits)
+        self._pending = PendingEvaluation(server_round, models, weights, on_nodes, waits)
         if not self.evaluator.aside or not waits:
             self.finish()
 
@@ -194,7 +196,7 @@ class ServerEvaluation:
             predicted = self.evaluator.predictions(list(models.values()), owners)
             write_classes(self.folder.path, list(models), predicted)
 
-    def _written(self, pending: Pending, split: str, results: list[Metrics]) -> Metrics:
+    def _written(self, pending: PendingEvaluation, split: str, results: list[Metrics]) -> Metrics:
         """Record the metrics of each model; return their mean over the nodes."""
         for name, metrics in zip(pending.models, results, strict=True):
             self.folder.write(pending.server_round, split, name, metrics, is_one_of=len(results) > 1)

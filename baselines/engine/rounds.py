@@ -22,24 +22,24 @@ from .environment import merge_usage
 from .evaluation import Evaluator, ServerEvaluation
 from .loggers import Progress
 from .metrics import (
-    BY_NODE,
-    GLOBAL,
+    GLOBAL_MODEL,
     OWN_GROUP,
-    SITES,
-    Sent,
+    SITE_TEST,
+    SITE_TRAIN,
+    RoundBytes,
     best_round,
     check_divergence,
+    count_round_bytes,
     describe_stop,
     find_rare_nodes,
     node_spread,
     per_node_metrics,
     place_of,
     scalars,
-    sent,
     should_stop,
-    spread,
+    summarise_sites,
 )
-from .run_folder import RunFolder, protect
+from .run_folder import RunFolder, check_overwriting
 
 if TYPE_CHECKING:
     from .virtual_time import VirtualTime
@@ -57,14 +57,14 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
     """
     require_clock(experiment, grid.gives_node_states)
     with folder.alone():  # another process may have run it in the meantime
-        if experiment.settings.resume and resume.finished(experiment, folder.path):
+        if experiment.settings.resume and resume.is_finished(experiment, folder.path):
             logger.warning("another process has finished %s meanwhile", folder.path)
             check_divergence(experiment, folder.path)
             return
         if experiment.settings.checkpoint_every:
-            resume.check(experiment, grid.gives_node_states)
-        protect(experiment, folder.path)
-        saved = resume.to_resume(experiment, folder.path) if experiment.settings.resume else None
+            resume.check_resumable(experiment, grid.gives_node_states)
+        check_overwriting(experiment, folder.path)
+        saved = resume.find_checkpoint(experiment, folder.path) if experiment.settings.resume else None
         _run(experiment, grid, folder, saved)
 
 
@@ -204,14 +204,14 @@ class Rounds:
         self.evaluation.finish()  # keeps the rounds' rows in order
         self.arrays = arrays if arrays is not None else self.arrays
         times = {"seconds": ended - started, "server_seconds": ended - answered}
-        in_all = counted.pop(GLOBAL, {})
-        self.folder.write(server_round, "train", GLOBAL, scalars(metrics) | virtual | times | in_all)
+        in_all = counted.pop(GLOBAL_MODEL, {})
+        self.folder.write(server_round, "train", GLOBAL_MODEL, scalars(metrics) | virtual | times | in_all)
         own = per_node_metrics(replies) if self.experiment.settings.evaluation.per_node else {}
         for name, norm in self.strategy.update_norms().items():
             own.setdefault(name, {})["update_norm"] = norm
         for node in sorted(own | counted, key=place_of):  # replies come in any order
             metrics_of_node = own.get(node, {}) | counted.get(node, {})
-            self.folder.write(server_round, BY_NODE, node, metrics_of_node, is_one_of=True)
+            self.folder.write(server_round, SITE_TRAIN, node, metrics_of_node, is_one_of=True)
 
     def _exchange(self, messages: list[Message]) -> list[Message]:
         """Send the round's messages; return the replies that end it, some perhaps to earlier messages."""
@@ -221,14 +221,16 @@ class Rounds:
         assert isinstance(self.grid, PollingGrid)  # require_clock
         return self.grid.receive_arrivals(messages, has_enough, timeout)
 
-    def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:
+    def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, RoundBytes]:
         """Return the round's bytes, if counted: in all and by node; of sites in all only."""
         wanted = self.experiment.settings.count_bytes
         if not wanted:
             return {}
         questions, answers = self.strategy.question_messages()
-        counted = sent([*questions, *messages], [*answers, *replies], compressed=wanted == "compressed")
-        return counted if self.experiment.dataset.site is None else {GLOBAL: counted[GLOBAL]}
+        counted = count_round_bytes(
+            [*questions, *messages], [*answers, *replies], compressed=wanted == "compressed"
+        )
+        return counted if self.experiment.dataset.site is None else {GLOBAL_MODEL: counted[GLOBAL_MODEL]}
 
     def evaluate(self, server_round: int) -> None:
         """Begin to evaluate the models on the server's examples; without any, use the nodes' metrics."""
@@ -306,7 +308,7 @@ class Rounds:
         per_site_metrics = {
             site: scalars(MetricRecord(dict(metrics))) for site, metrics in site_metrics.items()
         }
-        apart = spread(per_site_metrics) if alone else {}
+        apart = summarise_sites(per_site_metrics) if alone else {}
         self.folder.write(server_round, "node-test", name, self._on_nodes | apart | more)
         for site, metrics in per_site_metrics.items():
-            self.folder.write(server_round, SITES, site, metrics, is_one_of=True)
+            self.folder.write(server_round, SITE_TEST, site, metrics, is_one_of=True)

@@ -384,14 +384,14 @@ REFUSED_ELSEWHERE = (
         "checkpoint_every above 0",
         "runtime=superlink with nodes that keep a state",
         "it cannot restore them",
-        "baselines.engine.resume.check",
+        "baselines.engine.resume.check_resumable",
         "strategy=scaffold checkpoint_every=1 runtime=superlink",
     ),
     _row(
         "runtime.batch_clients=measured",
         "deterministic=true",
         "the clock would decide",
-        "baselines.runtimes.batching.choice",
+        "baselines.runtimes.batching.choose_batching",
         "runtime.batch_clients=measured deterministic=true",
     ),
     _row(

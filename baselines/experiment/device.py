@@ -42,7 +42,7 @@ def device_of(name: str) -> torch.device:
         ) from error
 
 
-def placed(model: nn.Module, device: torch.device) -> nn.Module:
+def place_model(model: nn.Module, device: torch.device) -> nn.Module:
     """Return the model on its device.
 
     Raises
@@ -64,7 +64,7 @@ def name_of(device: torch.device) -> str:
     return str(named(device)) if named else device.type
 
 
-def chosen(name: str) -> str | None:
+def describe_choice(name: str) -> str | None:
     """Return a line on the device: what ``auto`` chose, or that a GPU is idle; else None."""
     best = accelerator()
     if name == "auto":

@@ -44,10 +44,10 @@ from .config import (
     targets,
 )
 from .data import NodeData, dataset_of, site_examples
-from .device import device_of, placed, prepare_model, require_bool
+from .device import device_of, place_model, prepare_model, require_bool
 from .flower_adapter import FlowerStrategyAdapter
-from .identity import identity, own_sources, setting, source_hash
-from .overrides import quoted, resolved
+from .identity import hash_own_sources, hash_setting, identity, source_hash
+from .overrides import quote, resolve_override
 from .validation import Settings, takes_argument
 
 # ExperimentSpec: what the configuration says of an experiment, before anything is built.
@@ -87,12 +87,12 @@ class ExperimentSpec:
     @property
     def setting(self) -> str:
         """A hash that is the same for all seeds."""
-        return setting(self.cfg)
+        return hash_setting(self.cfg)
 
     @property
     def own_sources(self) -> dict[str, str]:
         """A hash of each package of the user's own that the experiment names."""
-        return own_sources(targets(self.cfg))
+        return hash_own_sources(targets(self.cfg))
 
     @property
     def kind_of_data(self) -> str:
@@ -120,7 +120,7 @@ class ExperimentSpec:
 
     def without_references(self) -> str:
         """Return the override string with references to other values resolved."""
-        return shlex.join(resolved(override, self.cfg) for override in shlex.split(self.overrides))
+        return shlex.join(resolve_override(override, self.cfg) for override in shlex.split(self.overrides))
 
     @property
     def data_source(self) -> str:
@@ -130,7 +130,7 @@ class ExperimentSpec:
     @property
     def replaces_strategy(self) -> bool:
         """Whether the strategy is of another class than its option says."""
-        plain = config.composed_unchecked(f"strategy={self.choices['strategy']}").cfg
+        plain = config.compose_unchecked(f"strategy={self.choices['strategy']}").cfg
         return bool(self.cfg.strategy._target_ != plain.strategy._target_)
 
     @property
@@ -176,7 +176,7 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int 
         if has_lazy_modules(model):
             materialize_lazy(model, dataset())
     device = device_of(cfg.device)
-    return prepare_model(placed(model, device), device, cfg.autocast, cfg.channels_last)
+    return prepare_model(place_model(model, device), device, cfg.autocast, cfg.channels_last)
 
 
 def _seed(seed: int, partition_id: int | None) -> int:
@@ -190,12 +190,17 @@ def _seed(seed: int, partition_id: int | None) -> int:
 
 
 PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy", "compression")
-OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
-OF_SOME = {  # groups that only some strategies take: what the others lack, and which take them
+SUITE_SETTINGS = (*PARTS, "nodes_per_round", "min_replies", "participation")
+GROUPS_OF_SOME = {  # groups that only some strategies take: what the others lack, and which take them
     "grouping": ("makes no groups", "selective"),
     "staleness": ("has no stale updates", "fedbuff or fedasync"),
 }
-BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # checked if the strategy has them
+SHARED_SETTINGS = (
+    "seed",
+    "num_nodes",
+    "max_failed_rounds",
+    "node_timeout",
+)  # checked if the strategy has them
 
 
 def strategy_of(cfg: DictConfig) -> BaseStrategy:
@@ -207,9 +212,9 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
     """
     strategy: Strategy = config.build(config.without_corrections(cfg).strategy)
     if isinstance(strategy, BaseStrategy):
-        own = (key for key in BY_NAME if hasattr(strategy, key))
-        unread = _unread(cfg, (*OF_OURS, *own))
-        for group, (fact, ways) in OF_SOME.items():
+        own = (key for key in SHARED_SETTINGS if hasattr(strategy, key))
+        unread = _unread(cfg, (*SUITE_SETTINGS, *own))
+        for group, (fact, ways) in GROUPS_OF_SOME.items():
             if not hasattr(strategy, group) and (changed := _name_changed(cfg, group)):
                 raise UserError(
                     f"{changed}: strategy={strategy.name} {fact}; leave it out, or choose strategy={ways}"
@@ -223,7 +228,11 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
     except ValueError as error:
         raise UserError(str(error)) from error
     return FlowerStrategyAdapter(
-        strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, (*OF_OURS, *OF_SOME)), cfg.seed
+        strategy,
+        cfg.num_nodes,
+        cfg.max_failed_rounds,
+        _unread(cfg, (*SUITE_SETTINGS, *GROUPS_OF_SOME)),
+        cfg.seed,
     )
 
 
@@ -243,7 +252,7 @@ def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:
     return [key for key in keys if f"${{{key}" not in read and cfg[key] != config.load("")[key]]
 
 
-NO_VALIDATION = (
+VALIDATION_ERROR = (
     "needs validation examples on the server, and validation_size=0: set how many training examples to "
     "set aside, e.g. validation_size=300"
 )
@@ -317,7 +326,7 @@ class Experiment(ExperimentSpec):
         strategy.set_num_rounds(self.settings.rounds)  # even a short run without any step fails
         has_data = bool(self.settings.validation_size or self.settings.server_inputs)
         if strategy.needs_server_data and not has_data:
-            raise UserError(f"{strategy.name} {NO_VALIDATION}")
+            raise UserError(f"{strategy.name} {VALIDATION_ERROR}")
         return strategy
 
     @cached_property
@@ -457,7 +466,7 @@ class Experiment(ExperimentSpec):
         if name is None:
             return self.validation_examples
         folders = [one for one in shlex.split(self.overrides) if one.startswith("hydra.searchpath=")]
-        given = [f"dataset={name}", f"data_root={quoted(self.cfg.data_root)}", f"seed={self.cfg.seed}"]
+        given = [f"dataset={name}", f"data_root={quote(self.cfg.data_root)}", f"seed={self.cfg.seed}"]
         data = dataset_of(config.load(shlex.join([*folders, *given])).dataset)
         if data.site is not None or data.input_shape != self.input_shape:
             fault = "lie at the sites" if data.site is not None else f"have shape {data.input_shape}"

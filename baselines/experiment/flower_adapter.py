@@ -104,7 +104,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        with _drawing(self.seed, server_round, 0):
+        with _seeded_draws(self.seed, server_round, 0):
             messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         self._has_sent = bool(messages)
         return messages
@@ -132,7 +132,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        with _drawing(self.seed, server_round, 1):
+        with _seeded_draws(self.seed, server_round, 1):
             return list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -150,7 +150,7 @@ def _without_ids(metrics: MetricRecord | None) -> MetricRecord | None:
 
 
 @contextmanager
-def _drawing(seed: int, server_round: int, step: int) -> Iterator[None]:
+def _seeded_draws(seed: int, server_round: int, step: int) -> Iterator[None]:
     """Seed the global random generators within this context, and restore them afterwards.
 
     Flower's strategies sample nodes with ``random``.

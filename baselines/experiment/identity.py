@@ -2,14 +2,14 @@
 
 They do when they agree in
 
-* the resolved configuration, without settings that do not affect numbers (``BESIDE``) and newer settings at
-  the value that they had before they existed (``LATER``); a file of ``CONTENT`` counts by its content;
-* ``RESULTS``, raised by one with every change of a metric (and noted in CHANGELOG.md);
+* the resolved configuration, without settings that do not affect numbers (``UNHASHED_SETTINGS``) and newer settings at
+  the value that they had before they existed (``LATER_SETTINGS``); a file of ``HASHED_FILES`` counts by its content;
+* ``RESULTS_VERSION``, raised by one with every change of a metric (and noted in CHANGELOG.md);
 * the versions of the packages that do the arithmetic (``PACKAGES``).
 
 Default values count too: changing a default changes the identity of the runs that use it. Hashing only the
-differences from the defaults would make ``LATER`` superfluous, but would confuse runs from before and after
-such a change. So a new setting goes into ``LATER``, with the value that leaves every metric unchanged, and
+differences from the defaults would make ``LATER_SETTINGS`` superfluous, but would confuse runs from before and after
+such a change. So a new setting goes into ``LATER_SETTINGS``, with the value that leaves every metric unchanged, and
 keeps that entry even if its default changes.
 
 The hash of the code is not part of it: most changes leave every metric unchanged, byte for byte, and must
@@ -37,26 +37,26 @@ from baselines.errors import UserError
 from . import config
 from .overrides import ROOT
 
-RESULTS = 1
+RESULTS_VERSION = 1
 PACKAGES = ("numpy", "timm", "torch")
 
 
-def _everywhere(name: str, value: object, group: str = "") -> dict[str, object]:
+def _name_everywhere(name: str, value: object, group: str = "") -> dict[str, object]:
     """Return a setting under each of its dotted names: in its group, and in strategies that refer to it."""
     return {f"{place}{name}": value for place in (group, "strategy.", "strategy.inner.")}
 
 
-LATER: dict[str, object] = {  # settings newer than some results, with their values then
-    **_everywhere("aggregation", {"_target_": "strategies.Mean"}),
-    **_everywhere("compression", {"_target_": "strategies.NoCompression"}),
-    **_everywhere("privacy", {"_target_": "strategies.NoPrivacy"}),
-    **_everywhere("weighting.by_layer", False),
-    **_everywhere("max_share", None, "evaluation."),
-    **_everywhere("dropout", 0.0, "participation."),
-    **_everywhere("max_norm", None, "participation."),
-    **_everywhere("readmit", [], "participation."),
-    **_everywhere("node_timeout", 120),
-    **_everywhere("query_partitions", True),
+LATER_SETTINGS: dict[str, object] = {  # settings newer than some results, with their values then
+    **_name_everywhere("aggregation", {"_target_": "strategies.Mean"}),
+    **_name_everywhere("compression", {"_target_": "strategies.NoCompression"}),
+    **_name_everywhere("privacy", {"_target_": "strategies.NoPrivacy"}),
+    **_name_everywhere("weighting.by_layer", False),
+    **_name_everywhere("max_share", None, "evaluation."),
+    **_name_everywhere("dropout", 0.0, "participation."),
+    **_name_everywhere("max_norm", None, "participation."),
+    **_name_everywhere("readmit", [], "participation."),
+    **_name_everywhere("node_timeout", 120),
+    **_name_everywhere("query_partitions", True),
     "autocast": None,
     "central_test": "all",
     "channels_last": False,
@@ -89,13 +89,13 @@ LATER: dict[str, object] = {  # settings newer than some results, with their val
     "strategy.loss_examples": None,
     "staleness": {"_target_": "strategies.PolynomialStaleness", "a": 0.5},
 }
-REACHED = ("address", "client_cpus", "code", "cpus", "modules", "retries", "start_timeout")
-PLAYED = (  # how a runtime is reached and started, and who is readmitted: a resumed run may change them
-    *(f"runtime.{name}" for name in REACHED),
-    *_everywhere("readmit", None, "participation."),
+CONNECTION_SETTINGS = ("address", "client_cpus", "code", "cpus", "modules", "retries", "start_timeout")
+LAUNCH_SETTINGS = (  # how a runtime is reached and started, and who is readmitted: a resumed run may change them
+    *(f"runtime.{name}" for name in CONNECTION_SETTINGS),
+    *_name_everywhere("readmit", None, "participation."),
 )
-CONTENT = ("clock.path",)  # files by their settings' dotted names
-BESIDE = (
+HASHED_FILES = ("clock.path",)  # files by their settings' dotted names
+UNHASHED_SETTINGS = (
     *("checkpoint_every", "checkpoint_keep", "debug", "device_memory_share"),
     *("logger", "objective", "resume", "save"),
 )
@@ -105,7 +105,7 @@ def identity(cfg: DictConfig, rounds: int | None = None, like: object = None) ->
     """Return a hash of what decides a run's numbers, 16 hexadecimal digits.
 
     With ``rounds``, that of the same run with another number of rounds. ``like`` are another run's
-    settings: equal numbers count as written there (0 or 0.0), and so do settings of ``PLAYED``.
+    settings: equal numbers count as written there (0 or 0.0), and so do settings of ``LAUNCH_SETTINGS``.
     """
     return _hash_config([config_hash(cfg, rounds, like=like), versions()])
 
@@ -115,7 +115,7 @@ def config_hash(
 ) -> str:
     """Return the part of the identity that is the same on every machine.
 
-    ``data_root`` does not count: the same data may lie in another folder. A file of ``CONTENT`` counts by
+    ``data_root`` does not count: the same data may lie in another folder. A file of ``HASHED_FILES`` counts by
     its bytes, or by its path if it cannot be read. ``rounds`` replaces the number of rounds, but not values
     computed from it; ``seed`` replaces the seed; ``like`` as in :func:`identity`.
 
@@ -125,7 +125,7 @@ def config_hash(
     """
     cfg = copy.deepcopy(cfg)
     cfg.data_root = ""
-    for name in CONTENT:
+    for name in HASHED_FILES:
         if path := OmegaConf.select(cfg, name):
             with suppress(OSError):
                 OmegaConf.update(cfg, name, hashlib.sha256(Path(path).read_bytes()).hexdigest())
@@ -136,23 +136,25 @@ def config_hash(
     except OmegaConfBaseException as error:  # a missing value, or an unresolved reference
         raise UserError(str(error)) from error
     assert isinstance(settings, dict)
-    hashed = {key: value for key, value in _written_as(settings, like).items() if key not in BESIDE}
-    for name, then in LATER.items():
+    hashed = {
+        key: value for key, value in _write_as(settings, like).items() if key not in UNHASHED_SETTINGS
+    }
+    for name, then in LATER_SETTINGS.items():
         _leave_out(hashed, name.split("."), then)
     if rounds is not None:
         hashed["rounds"] = rounds
-    return _hash_config([RESULTS, hashed])
+    return _hash_config([RESULTS_VERSION, hashed])
 
 
-def _written_as(value: Any, like: object, name: str = "") -> Any:
-    """Return settings with equal numbers, and the settings of ``PLAYED``, as ``like`` has them."""
-    if name in PLAYED:
+def _write_as(value: Any, like: object, name: str = "") -> Any:
+    """Return settings with equal numbers, and the settings of ``LAUNCH_SETTINGS``, as ``like`` has them."""
+    if name in LAUNCH_SETTINGS:
         return like
     if isinstance(value, dict) and isinstance(like, dict):
         within = f"{name}." if name else ""
-        return {key: _written_as(item, like.get(key, item), within + key) for key, item in value.items()}
+        return {key: _write_as(item, like.get(key, item), within + key) for key, item in value.items()}
     if isinstance(value, list) and isinstance(like, list) and len(value) == len(like):
-        return [_written_as(*pair) for pair in zip(value, like, strict=True)]
+        return [_write_as(*pair) for pair in zip(value, like, strict=True)]
     numbers = {type(value), type(like)} <= {int, float}
     return like if numbers and value == like else value
 
@@ -165,7 +167,7 @@ def _leave_out(settings: Any, path: list[str], then: object) -> None:
         del settings[path[-1]]
 
 
-def setting(cfg: DictConfig) -> str:
+def hash_setting(cfg: DictConfig) -> str:
     """Return a hash that is the same for all seeds of a setting, on every machine."""
     return config_hash(cfg, seed=0)
 
@@ -185,19 +187,19 @@ def _hash_config(value: Any) -> str:
 
 
 # Files that decide results, as patterns that git understands too.
-COVERED = ("strategies/**/*.py", "clients/**/*.py", "baselines/**/*.py", "conf/**/*.yaml")
+HASHED_SOURCES = ("strategies/**/*.py", "clients/**/*.py", "baselines/**/*.py", "conf/**/*.yaml")
 
 
 @cache
 def source_hash() -> str:
     """Return a hash of this installation's code and configuration: equal code, equal results."""
-    paths = (path for pattern in COVERED for path in sorted(ROOT.glob(pattern)))
+    paths = (path for pattern in HASHED_SOURCES for path in sorted(ROOT.glob(pattern)))
     return _hash_files((path.relative_to(ROOT).as_posix(), path) for path in paths)
 
 
-def own_sources(targets: Iterable[str]) -> dict[str, str]:
+def hash_own_sources(targets: Iterable[str]) -> dict[str, str]:
     """Return a hash of each of the user's own packages that these targets belong to, by package name."""
-    known = {pattern.partition("/")[0] for pattern in COVERED} | sys.stdlib_module_names
+    known = {pattern.partition("/")[0] for pattern in HASHED_SOURCES} | sys.stdlib_module_names
     names = dict.fromkeys(target.partition(".")[0] for target in targets)
     files_of = {name: [*_files(name)] for name in names if name not in known}
     return {name: _hash_files(files) for name, files in files_of.items() if files}

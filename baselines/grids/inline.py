@@ -56,7 +56,7 @@ class MessageHandler:
             return None
         if requests[0].metadata.message_type != MessageType.TRAIN:
             return None
-        before = [fresh(context.state) for context in contexts]
+        before = [copy_content(context.state) for context in contexts]
         try:
             return self.together(requests, contexts)
         except Exception as error:
@@ -69,7 +69,7 @@ class MessageHandler:
 
 def answer(app: ClientApp, request: Message, context: Context) -> Message:
     """Let a node handle a message; if it raises, reply with the error and restore its state."""
-    before = fresh(context.state)
+    before = copy_content(context.state)
     try:
         return app(request, context)
     except (Exception, SystemExit) as error:  # a client that exits must not end the run
@@ -80,7 +80,7 @@ def answer(app: ClientApp, request: Message, context: Context) -> Message:
         return make_failed_reply(request, "".join([reason, *trace]))
 
 
-def fresh(content: RecordDict) -> RecordDict:
+def copy_content(content: RecordDict) -> RecordDict:
     """Copy the containers, not the arrays: sender and receiver must not see each other's changes."""
     copied = content.copy()
     for name, record in content.items():
@@ -88,10 +88,10 @@ def fresh(content: RecordDict) -> RecordDict:
     return copied
 
 
-def delivered(message: Message) -> Message:
+def deliver(message: Message) -> Message:
     """Return the message as its receiver gets it."""
     if message.has_content():
-        message = Message(content=fresh(message.content), metadata=message.metadata)  # type: ignore[call-overload]
+        message = Message(content=copy_content(message.content), metadata=message.metadata)  # type: ignore[call-overload]
     assign_message_id(message)
     return message
 
@@ -143,7 +143,7 @@ class NodePool(SuiteGrid):
         """Restore each node's state."""
         node_ids = self.get_node_ids()
         for partition_id, state in states.items():
-            self.context(node_ids[partition_id]).state = fresh(state)
+            self.context(node_ids[partition_id]).state = copy_content(state)
 
     def context(self, node_id: int) -> Context:
         """Return a node's context, whose state persists between rounds, as everywhere in Flower."""
@@ -223,13 +223,13 @@ class InlineGrid(NodePool):
     def _answer(self, message: Message) -> Message:
         """Let the addressed node handle a copy of the message, as if it had travelled."""
         context = self.context(message.metadata.dst_node_id)
-        return delivered(answer(self.answering.app, delivered(message), context))
+        return deliver(answer(self.answering.app, deliver(message), context))
 
     def _answer_at_once(self, messages: list[Message], timeout: float | None) -> list[Message] | None:
         contexts = [self.context(message.metadata.dst_node_id) for message in messages]
         started = time.monotonic()
-        replies = self.answering.at_once([delivered(message) for message in messages], contexts)
+        replies = self.answering.at_once([deliver(message) for message in messages], contexts)
         if replies is None:
             return None
         in_time = timeout is None or time.monotonic() - started <= timeout
-        return [delivered(reply) for reply in replies] if in_time else []
+        return [deliver(reply) for reply in replies] if in_time else []

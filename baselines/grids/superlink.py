@@ -11,7 +11,7 @@ from strategies.shared.flower_private import Run, make_unanswered_reply
 from .base import SuiteGrid
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two polls
-PART = 1 / 40  # pause as a share of the time waited so far, which bounds how late a round ends
+PAUSE_SHARE = 1 / 40  # pause as a share of the time waited so far, which bounds how late a round ends
 
 
 class PollingGrid(SuiteGrid):
@@ -128,4 +128,4 @@ class PollingGrid(SuiteGrid):
 
 def _pause(waited: float) -> float:
     """Return the seconds to wait before the next poll."""
-    return max(SHORTEST_PAUSE, min(PART * waited, LONGEST_PAUSE))
+    return max(SHORTEST_PAUSE, min(PAUSE_SHARE * waited, LONGEST_PAUSE))

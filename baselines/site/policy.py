@@ -20,7 +20,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from baselines.datasets.local import SiteData
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.validation import fits, words
+from baselines.experiment.validation import describe_type, fits
 from clients.privacy import check_demand, refuse_question
 from clients.round import requested_corrections
 from strategies.shared import protocol
@@ -237,7 +237,9 @@ def read(path: Path) -> Policy:
         if kind is None:
             raise SiteRefusal("it has an unknown key", f"{path}: {key!s}, expected {', '.join(kinds)}")
         if not fits(value, kind):
-            raise SiteRefusal(str(key), f"{path}: {key!s}={value}, expected {words(kind, str(key))}")
+            raise SiteRefusal(
+                str(key), f"{path}: {key!s}={value}, expected {describe_type(kind, str(key))}"
+            )
     given: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
     policy = Policy(**given, file=path.resolve())
     _require_ranges(policy)

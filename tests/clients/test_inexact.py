@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import nn
 from torch.optim import SGD
 
-from baselines.apps import client_app_of, together_of
+from baselines.apps import client_app_of, get_batched_trainer
 from baselines.experiment import experiment
 from baselines.experiment.messages import warn_once
 from baselines.experiment.preflight import check
@@ -207,7 +207,7 @@ def test_the_term_of_the_corrections_counts() -> None:
 def test_batched_nodes_train_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
     setting, counts = f"{RUN} corrections=inexact", []
     setup = experiment.load(setting)
-    for together in (together_of(setting), None):
+    for together in (get_batched_trainer(setting), None):
         grid = InlineGrid(client_app_of(setting), 4, together)
         messages = setup.strategy().configure_train(1, setup.initial_arrays(), setup.train_config(), grid)
         counts.append(grid.send_and_receive(messages))

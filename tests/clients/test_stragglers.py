@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch.optim import SGD
 
-from baselines.apps import client_app_of, together_of
+from baselines.apps import client_app_of, get_batched_trainer
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import LocalTraining
@@ -59,7 +59,7 @@ def test_what_makes_no_sense_is_refused(given: dict[str, float], message: str) -
 def steps_and_weights(batched: bool) -> tuple[list[int], np.ndarray]:
     experiment.load.cache_clear()
     setup = experiment.load(RUN)
-    strategy, together = setup.strategy(), together_of(RUN) if batched else None
+    strategy, together = setup.strategy(), get_batched_trainer(RUN) if batched else None
     grid = InlineGrid(client_app_of(RUN), 6, together)
     replies = grid.send_and_receive(
         strategy.configure_train(1, setup.initial_arrays(), setup.train_config(), grid)

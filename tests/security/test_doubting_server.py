@@ -13,7 +13,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from baselines.engine import checkpoint
-from baselines.engine.metrics import spread
+from baselines.engine.metrics import summarise_sites
 from baselines.grids.inline import InlineGrid
 from helpers.runs import launch, metrics_in, played
 from strategies import CentralPrivacy, FedAdam, FedAvg, FedExP, FedGMA, Scaffold, Uniform
@@ -192,7 +192,7 @@ def test_a_site_without_a_count_is_none_that_diverged() -> None:
 
 def test_the_spread_over_sites_hides_no_nan() -> None:
     for rows in ([0.5, math.nan], [math.nan, 0.5]):
-        actual = spread({str(place): {"loss": value} for place, value in enumerate(rows)})
+        actual = summarise_sites({str(place): {"loss": value} for place, value in enumerate(rows)})
         assert all(map(math.isnan, actual.values()))
 
 

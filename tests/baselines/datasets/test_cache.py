@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from baselines.datasets import cache
-from baselines.datasets.cache import cached
+from baselines.datasets.cache import load_cached
 
 ARRAYS = {
     "images": np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4),
@@ -36,7 +36,7 @@ class Builder:
 
 
 def use(root: Path, build: Builder, settings: object = None, name: str = "set") -> dict[str, torch.Tensor]:
-    arrays = cached(name, settings, root, [root / "source"], build)
+    arrays = load_cached(name, settings, root, [root / "source"], build)
     assert arrays.keys() == ARRAYS.keys()
     for key, array in ARRAYS.items():
         np.testing.assert_array_equal(arrays[key].numpy(), array)
@@ -188,18 +188,18 @@ def test_an_error_in_building_is_the_caller_s(root: Path) -> None:
         raise RuntimeError("no such data")
 
     with pytest.raises(RuntimeError, match="no such data"):
-        cached("set", None, root, [], build)
+        load_cached("set", None, root, [], build)
 
 
 @pytest.mark.slow
 def test_processes_that_build_at_once_end_with_one_sound_file(root: Path) -> None:
     script = (
         "import sys, pathlib, numpy as np\n"
-        "from baselines.datasets.cache import cached\n"
+        "from baselines.datasets.cache import load_cached\n"
         "root = pathlib.Path(sys.argv[1])\n"
         "big = lambda: {'images': np.full((3000, 784), 7, np.uint8)}\n"
         "for _ in range(5):\n"
-        "    assert int(cached('set', None, root, [], big)['images'].sum()) == 7 * 3000 * 784\n"
+        "    assert int(load_cached('set', None, root, [], big)['images'].sum()) == 7 * 3000 * 784\n"
     )
     repository = Path(__file__).parents[3]
     environment = os.environ | {"PYTHONPATH": str(repository)}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from baselines.apps import client_app_of, play
+from baselines.apps import client_app_of, run_on_grid
 from baselines.engine import metrics as measures
 from baselines.errors import UserError
 from baselines.experiment import experiment
@@ -141,7 +141,7 @@ def test_the_order_in_which_nodes_are_done_decides_no_byte(tmp_path: Path) -> No
     more = "count_bytes=true evaluation={per_node:true,node_spread:true}"
     setting = f"{SETTING.replace('=4', '=12').replace('=3', '=11')} {more}"
     played(setting, tmp_path / "in order")
-    play(experiment.load(setting), LastFirst(client_app_of(setting), 12), tmp_path / "last first")
+    run_on_grid(experiment.load(setting), LastFirst(client_app_of(setting), 12), tmp_path / "last first")
     expected = lines_in(tmp_path / "in order")
     assert sum(",site-train,node 1" in line for line in expected) > 10
     assert lines_in(tmp_path / "last first") == expected

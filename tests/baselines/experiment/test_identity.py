@@ -11,7 +11,14 @@ from omegaconf import OmegaConf, open_dict
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.config import leaves
-from baselines.experiment.identity import BESIDE, LATER, PLAYED, Variants, config_hash, identity
+from baselines.experiment.identity import (
+    LATER_SETTINGS,
+    LAUNCH_SETTINGS,
+    UNHASHED_SETTINGS,
+    Variants,
+    config_hash,
+    identity,
+)
 from baselines.experiment.overrides import CONF
 from baselines.reproduce import paper_tables
 from baselines.reproduce.paper_tables import PaperTable
@@ -94,7 +101,7 @@ def test_every_value_counts_also_that_of_a_default() -> None:
     settings = OmegaConf.to_container(config.load("mask=agreement"), resolve=True)
     assert isinstance(settings, dict)
     whole = config_hash(OmegaConf.create(settings))
-    aside = {*BESIDE, "data_root"}
+    aside = {*UNHASHED_SETTINGS, "data_root"}
     for name in leaves(settings):
         other = OmegaConf.create(settings)
         OmegaConf.update(other, name, "another")
@@ -105,7 +112,7 @@ def test_every_value_counts_also_that_of_a_default() -> None:
 @pytest.mark.parametrize("changed", ["client.trace=false", "deterministic=true"])
 def test_a_later_option_counts_where_it_is_not_as_it_was(changed: str) -> None:
     now, key = config.load(""), changed.partition("=")[0]
-    assert key in LATER
+    assert key in LATER_SETTINGS
     before = now.copy()
     with open_dict(before):
         parent, _, name = key.rpartition(".")
@@ -124,11 +131,11 @@ def test_a_later_option_is_not_missed() -> None:
 
 def test_how_nodes_are_reached_is_read_off_the_other_run_and_nothing_else_is() -> None:
     runtimes = [OmegaConf.load(file) for file in (CONF / "runtime").glob("*.yaml")]
-    names = {name.partition(".")[2] for name in PLAYED if name.startswith("runtime.")}
+    names = {name.partition(".")[2] for name in LAUNCH_SETTINGS if name.startswith("runtime.")}
     assert names <= {key for one in runtimes for key in one}
     for runtime in ("ray", "superlink"):
         one, other = config.load(f"runtime={runtime}"), config.load(f"runtime={runtime}").copy()
-        for name in PLAYED:
+        for name in LAUNCH_SETTINGS:
             if OmegaConf.select(one, name, default=...) is not ...:
                 OmegaConf.update(other, name, "another")
         container = OmegaConf.to_container(one, resolve=True)

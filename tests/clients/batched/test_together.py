@@ -123,7 +123,9 @@ def test_least_squares_with_a_bias() -> None:
 def test_examples_that_do_not_change_are_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     gathered = []
     raw = Examples.select_raw
-    monkeypatch.setattr(Examples, "raw", lambda self, *which: gathered.append(which) or raw(self, *which))
+    monkeypatch.setattr(
+        Examples, "select_raw", lambda self, *which: gathered.append(which) or raw(self, *which)
+    )
     _, together = grids(batch_size=None, local_epochs=3)
     for server_round in (1, 2):
         ask(together, perceptron, server_round)
