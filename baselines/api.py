@@ -21,10 +21,10 @@ import pandas as pd
 from . import results
 from .errors import UserError
 from .experiment import objects
-from .experiment.overrides import quoted
+from .experiment.overrides import quote
 from .run import run_experiment
 
-BESIDE = ("resume", "debug", "hydra.searchpath")  # not part of a folder's name
+NOT_IN_FOLDER_NAME = ("resume", "debug", "hydra.searchpath")  # not part of a folder's name
 
 
 def run(
@@ -73,7 +73,7 @@ def run(
                         f"{twice} is set twice, once by {group}={objects.option_name(value)}: leave one out"
                     )
             options |= described
-    label = ",".join(override for override in given if override.partition("=")[0] not in BESIDE)
+    label = ",".join(override for override in given if override.partition("=")[0] not in NOT_IN_FOLDER_NAME)
     given += [f"{group}={option[objects.NAME]}" for group, option in options.items()]
     if options:
         given = add_search_path(given, objects.write_options(place, options))
@@ -89,7 +89,7 @@ def run(
 
 def add_search_path(overrides: list[str], folder: Path) -> list[str]:
     """Return the overrides with this folder added to the search path."""
-    paths, others = [quoted(f"file://{folder}")], []
+    paths, others = [quote(f"file://{folder}")], []
     for override in overrides:
         key, _, value = override.partition("=")
         if key == "hydra.searchpath":

@@ -37,8 +37,8 @@ from .grids.base import SuiteGrid
 from .grids.superlink import PollingGrid
 from .site.guard import Guard
 
-REFUSED = "the experiment is refused:"  # followed by the reason, in the log of a deployment
-EXPLAINED = (
+REFUSAL_START = "the experiment is refused:"  # followed by the reason, in the log of a deployment
+EXPLAINED_ERRORS = (
     UserError,
     TooManyFailedRounds,
     RunDiverged,
@@ -63,7 +63,7 @@ def main(grid: Grid, context: Context) -> None:
             os.umask(0o077)
             with in_outputs():
                 _run(overrides, grid, context, folder)
-    except EXPLAINED:
+    except EXPLAINED_ERRORS:
         if not isinstance(grid, SuiteGrid):  # Flower logs what its ServerApp raises
             getLogger("flwr").addFilter(_one_line)
         raise
@@ -74,14 +74,16 @@ def _run(overrides: str, grid: Grid, context: Context, folder: Path) -> None:
     check(experiment)
     torch.set_num_threads(experiment.settings.threads)
     with deterministic_algorithms(experiment.deterministic):
-        play(experiment, _grid_of(experiment, grid, str(context.run_config.get("commit", ""))), folder)
+        run_on_grid(
+            experiment, _grid_of(experiment, grid, str(context.run_config.get("commit", ""))), folder
+        )
 
 
 def _one_line(record: LogRecord) -> bool:
     """Remove the traceback from Flower's log if the error explains itself."""
     error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, EXPLAINED):
-        line = f"{REFUSED} {error}" if isinstance(error, UserError) else f"{error}"
+    if isinstance(error, EXPLAINED_ERRORS):
+        line = f"{REFUSAL_START} {error}" if isinstance(error, UserError) else f"{error}"
         record.msg, record.args, record.exc_info = line, (), None
     return True
 
@@ -103,7 +105,7 @@ def _grid_of(experiment: Experiment, grid: Grid, commit: str) -> SuiteGrid:
     return grid
 
 
-def play(experiment: Experiment, grid: SuiteGrid, output: Path) -> None:
+def run_on_grid(experiment: Experiment, grid: SuiteGrid, output: Path) -> None:
     """Run all rounds on ``grid``, and draw the metrics, even after a failure."""
     folder = RunFolder(output, experiment)
     folder.make()  # first, as an unusable folder must raise a clear error
@@ -138,7 +140,7 @@ def client_app_in(experiment: Experiment) -> ClientApp:
     return make_client_app(node)
 
 
-def together_of(overrides: str) -> BatchedTrainer:
+def get_batched_trainer(overrides: str) -> BatchedTrainer:
     """Return the trainer of batched nodes for one experiment."""
     return BatchedTrainer(partial(node_of, overrides))
 

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from .engine.metrics import less_is_better
+from .engine.metrics import is_lower_better
 from .engine.predictor import Predictor, predictor_of
 from .engine.saved_model import load_model
 from .errors import UserError
@@ -210,4 +210,4 @@ def _is(value: object, wanted: object) -> bool:
 
 
 def _chosen(metric: str, lower: bool | None) -> bool:
-    return less_is_better(metric) if lower is None else lower
+    return is_lower_better(metric) if lower is None else lower

@@ -34,7 +34,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from .engine.signals import interruptible
+from .engine.signals import make_interruptible
 from .errors import JobFailed, RunFailed, UserError
 from .experiment import overrides as places
 from .experiment.hydra_callbacks import (
@@ -46,7 +46,7 @@ from .experiment.hydra_callbacks import (
     without_hydras_lines,
 )
 from .experiment.messages import describe_mistake, describe_unreadable
-from .experiment.overrides import carried, keyed, overrides_last, quoted
+from .experiment.overrides import carry_overrides, quote, require_keys, sort_overrides_last
 
 YAML_WORDS = {"=None": "=null", "=True": "=true", "=False": "=false"}
 logger = logging.getLogger("baselines")  # only for the job's log; lines for the console are printed
@@ -106,17 +106,17 @@ def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
 def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     from strategies import TooManyFailedRounds  # and with it torch
 
-    from .engine.metrics import best_round, less_is_better, objective
+    from .engine.metrics import best_round, is_lower_better, read_objective
 
     folder = Path(settings.runtime.output_dir)
     try:
         check_folder(settings)
-        check_direction(settings, cfg.objective, less_is_better(str(cfg.objective)))
-        overrides = shlex.join([*_searchpath(settings), *carried(settings, cfg)])
+        check_direction(settings, cfg.objective, is_lower_better(str(cfg.objective)))
+        overrides = shlex.join([*_searchpath(settings), *carry_overrides(settings, cfg)])
         run_experiment(overrides, folder)
         stopping = cfg.early_stopping
         best = None if stopping.patience is None else best_round(folder, stopping.metric)
-        value = objective(folder, cfg.objective, best)
+        value = read_objective(folder, cfg.objective, best)
         if value is None and is_search(settings):
             raise UserError(f"objective={cfg.objective} was not measured: see {folder}/metrics.csv")
         if value is not None and math.isnan(value) and is_search(settings):  # nan would end the search
@@ -158,7 +158,7 @@ def run_experiment(overrides: str, folder: Path) -> None:
     from .engine.loggers import set_log_colors
     from .engine.metrics import check_divergence, describe_end
     from .engine.rounds import require_clock
-    from .engine.run_folder import protect
+    from .engine.run_folder import check_overwriting
     from .experiment import device
     from .experiment import experiment as experiments
     from .experiment.preflight import check
@@ -166,13 +166,13 @@ def run_experiment(overrides: str, folder: Path) -> None:
     set_log_colors()
     console = Console(soft_wrap=True, highlight=False, markup=False)
     experiment = experiments.load_anew(overrides)
-    if experiment.settings.resume and resume.finished(experiment, folder):
-        console.print(f"finished already: {folder}{resume.lacks(experiment, folder)}")
+    if experiment.settings.resume and resume.is_finished(experiment, folder):
+        console.print(f"finished already: {folder}{resume.describe_missing_outputs(experiment, folder)}")
         check_divergence(experiment, folder)
         return
-    protect(experiment, folder)
+    check_overwriting(experiment, folder)
     check(experiment)
-    if line := device.chosen(experiment.settings.device):
+    if line := device.describe_choice(experiment.settings.device):
         console.print(line)
     runtime = experiment.runtime()
     if experiment.dataset.site is not None and not getattr(runtime, "sites", None):
@@ -180,7 +180,7 @@ def run_experiment(overrides: str, folder: Path) -> None:
     has_simulated_nodes = getattr(runtime, "gives_node_states", False)
     require_clock(experiment, has_simulated_nodes)
     if experiment.settings.checkpoint_every:
-        resume.check(experiment, has_simulated_nodes)
+        resume.check_resumable(experiment, has_simulated_nodes)
     runtime.run(overrides, experiment.settings.num_nodes, folder)
     console.print(f"results: {folder}")
     if line := describe_end(folder):
@@ -201,7 +201,7 @@ def _searchpath(settings: HydraConf) -> list[str]:
     for source in settings.runtime.config_sources:
         if source.provider.endswith("command-line"):
             path = to_absolute_path(source.path) if source.schema == "file" else source.path
-            paths.append(quoted(f"{source.schema}://{path}"))
+            paths.append(quote(f"{source.schema}://{path}"))
     return [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
 
 
@@ -224,8 +224,8 @@ def main() -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here instead of being printed by Hydra
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "ERROR")  # it keeps warning of missing accounting
     try:
-        with interruptible(), without_hydras_lines(), closing_job_log():
-            sys.argv[1:] = overrides_last(keyed(sys.argv[1:]))
+        with make_interruptible(), without_hydras_lines(), closing_job_log():
+            sys.argv[1:] = sort_overrides_last(require_keys(sys.argv[1:]))
             _job()
     except UserError as error:
         _say_error(error)

@@ -14,12 +14,12 @@ class SweepChecks(Callback):
 
     def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
         """Refuse a folder setting that a sweep ignores, and a search for the worst value."""
-        from .engine.metrics import less_is_better  # imports torch
+        from .engine.metrics import is_lower_better  # imports torch
 
         objective = str(config.objective)
         try:
             check_folder(config.hydra)
-            check_direction(config.hydra, objective, less_is_better(objective))
+            check_direction(config.hydra, objective, is_lower_better(objective))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from error

@@ -16,10 +16,10 @@ from strategies.shared.compression import Compression
 from .correction import Correction
 from .evaluation import evaluate
 from .measures import answer_question
-from .methods.scaffold import RESTRICTED, ControlVariate
-from .methods.uga import NO_CORRECTIONS
+from .methods.scaffold import RESTRICTION_ERROR, ControlVariate
+from .methods.uga import CORRECTIONS_ERROR
 from .optimizer_step import has_state
-from .privacy import demand, demand_no_question, demand_silence
+from .privacy import check_demand, refuse_evaluation, refuse_question
 from .private import restore
 from .round import (
     BUILT_IN,
@@ -28,22 +28,22 @@ from .round import (
     get_record,
     load_chosen,
     load_sent,
+    make_reply,
+    make_round_start,
     partition_id_of,
-    replied,
     requested_corrections,
-    round_start,
 )
 from .training import LocalTraining, changes_initial_model, correction_class
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return an error's whole message: for nodes of whoever runs the server."""
     return str(error) or type(error).__name__
 
 
 def client_app(
     node_of: Callable[[Message, Context], Node],
-    describe: Callable[[BaseException], str] = describe,
+    describe: Callable[[BaseException], str] = describe_error,
     mods: Sequence[Mod] = (),
 ) -> ClientApp:
     """Return a ClientApp.
@@ -60,18 +60,18 @@ def client_app(
     def query(message: Message, context: Context) -> Message:
         if protocol.PARTITION_ID in context.node_config:
             held = int(context.node_config[protocol.PARTITION_ID])
-            return replied(message, {protocol.PARTITION_ID: held})
+            return make_reply(message, {protocol.PARTITION_ID: held})
         answer = ConfigRecord({protocol.SITE: str(context.node_config.get(protocol.SITE, ""))})
         try:
             node_of(message, context)
-            demand(context.node_config, get_record(ConfigRecord, message.content, protocol.CONFIG))
+            check_demand(context.node_config, get_record(ConfigRecord, message.content, protocol.CONFIG))
         except Exception as error:  # whatever is wrong
             answer[protocol.REFUSED] = describe(error)
         return Message(RecordDict({protocol.CONFIG: answer}), reply_to=message)
 
     @app.query(protocol.QUESTION.partition(".")[2])
     def measure(message: Message, context: Context) -> Message:
-        demand_no_question(context.node_config)
+        refuse_question(context.node_config)
         return answer_question(node_of(message, context), message, context)
 
     @app.train()
@@ -80,7 +80,7 @@ def client_app(
 
     @app.evaluate()
     def evaluate_(message: Message, context: Context) -> Message:
-        demand_silence(context.node_config)
+        refuse_evaluation(context.node_config)
         return evaluate_node(node_of(message, context), message, context)
 
     return app
@@ -93,16 +93,16 @@ def evaluate_node(node: Node, message: Message, context: Context) -> Message:
     config = get_record(ConfigRecord, message.content, protocol.CONFIG)
     if protocol.NUM_MODELS in config:
         place = 0, partition_id_of(context, config)  # no round's seed: equal models evaluate alike
-        start = round_start(node, node.training, message.content, memory, *place)
+        start = make_round_start(node, node.training, message.content, memory, *place)
         load_chosen(node, start, node.training, sent, frozen)
-    personalise(node, memory, message.content)
+    personalise_model(node, memory, message.content)
     metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
     if len(node.test):
         metrics |= evaluate(node.model, node.test, node.task)
-    return replied(message, metrics | {protocol.PARTITION_ID: partition_id_of(context, config)})
+    return make_reply(message, metrics | {protocol.PARTITION_ID: partition_id_of(context, config)})
 
 
-def personalise(node: Node, state: RecordDict, content: RecordDict) -> None:
+def personalise_model(node: Node, state: RecordDict, content: RecordDict) -> None:
     """Turn the loaded model of a message (``content``) into the one that the node evaluates."""
     training = node.training
     restore(node.model, training.private, state)
@@ -124,8 +124,8 @@ def check_training(
     compression = requested_compression(config, compressions)
     restricted = compression is not None and compression.restricts
     requested = requested_corrections(config, known)
-    if not training.corrected and (restricted or requested):
-        raise ValueError(NO_CORRECTIONS)
+    if not training.can_correct and (restricted or requested):
+        raise ValueError(CORRECTIONS_ERROR)
     for kind in requested:
         if training.private and kind.shares_all:
             raise ValueError(
@@ -135,7 +135,7 @@ def check_training(
             )
         kind.check(training.optimizer, config)
     if restricted and ControlVariate in requested and ControlVariate.uses_displacement(config):
-        raise ValueError(RESTRICTED)
+        raise ValueError(RESTRICTION_ERROR)
     for name, begin in training.corrections.items():
         if correction_class(begin) in requested:
             raise ValueError(
@@ -153,10 +153,12 @@ def check_training(
             "compression.error_feedback=true with aggregation=normalized and client.stragglers above 0: "
             "what one round leaves out would be weighed by another round's steps; leave one of the three out"
         )
-    _check_way(training, requested, any(kind.uses_displacement(config) for kind in requested), restricted)
+    _check_displacement(
+        training, requested, any(kind.uses_displacement(config) for kind in requested), restricted
+    )
 
 
-def _check_way(
+def _check_displacement(
     training: LocalTraining, requested: Sequence[type[Correction]], reads: bool, restricted: bool
 ) -> None:
     """Refuse what moves a node besides this round's gradients, where the method assumes these alone."""
@@ -174,7 +176,7 @@ def _check_way(
     for name, begin in corrections.items():
         if not changes_initial_model(begin):
             continue
-        if training.personal is not None and training.personal.held_to_start:
+        if training.personal is not None and training.personal.has_fixed_start:
             personal = type(training.personal).__name__
             raise ValueError(
                 f"{name}: client.personal={personal} keeps a node's own model near "

@@ -19,13 +19,13 @@ from strategies.shared.codecs import COMPRESSIONS, requested_compression
 from strategies.shared.compression import Compression, Restriction
 
 from .correction import Correction
-from .private import private as of_node
+from .private import select_private as of_node
 
-KEY = "left-out"  # ArrayRecord of a node's state: what error feedback adds to the next update
+STATE_KEY = "left-out"  # ArrayRecord of a node's state: what error feedback adds to the next update
 
 
 @dataclass(frozen=True)
-class Coding:
+class UpdateEncoder:
     """How a node codes its update in one round.
 
     Parameters
@@ -47,7 +47,7 @@ class Coding:
         draws: Callable[[], np.random.Generator],
         private: Sequence[str] = (),
         known: Sequence[type[Compression]] = COMPRESSIONS,
-    ) -> "Coding | None":
+    ) -> "UpdateEncoder | None":
         """Return what a message asks for; None for nothing."""
         if (compression := requested_compression(config, known)) is None:
             return None
@@ -56,7 +56,7 @@ class Coding:
         return cls(compression, seeds, private)
 
     @torch.no_grad()
-    def corrections(self, model: nn.Module) -> list[Correction]:
+    def make_corrections(self, model: nn.Module) -> list[Correction]:
         """Return what keeps a node from training what it will not send."""
         if not self.compression.restricts:
             return []
@@ -65,10 +65,10 @@ class Coding:
             None if name in own else self.compression.restriction(parameters[name], seed)
             for name, seed in self.seeds.items()
         ]
-        return [Restricted(restrictions)]
+        return [GradientRestriction(restrictions)]
 
     @torch.no_grad()
-    def records(
+    def make_records(
         self, model: nn.Module, start: ArrayRecord, state: RecordDict, frozen: Collection[str] = ()
     ) -> dict[str, ArrayRecord]:
         """Return the reply's records of the trained model, without what is ``frozen``.
@@ -77,7 +77,7 @@ class Coding:
 
         An update that is not finite is sent as such, so that the server leaves the node out by name.
         """
-        compression, kept = self.compression, state.array_records.get(KEY)
+        compression, kept = self.compression, state.array_records.get(STATE_KEY)
         codes: dict[str, Tensor] = {}
         left_out: dict[str, Tensor] = {}
         trained = dict(model.named_parameters())
@@ -94,13 +94,13 @@ class Coding:
                 arrived = compression.decode(code, delta.shape, delta.dtype)
                 left_out[name] = torch.from_numpy(delta - arrived)
         if left_out and len(left_out) == len(codes):
-            state[KEY] = to_array_record(left_out)
+            state[STATE_KEY] = to_array_record(left_out)
         apart = {*codes, *frozen}
         rest = {name: t.clone() for name, t in model.state_dict().items() if name not in apart}
         return {protocol.ARRAYS: to_array_record(rest), protocol.CODES: to_array_record(codes)}
 
 
-class Restricted(Correction):
+class GradientRestriction(Correction):
     """g <- the part of it that the node will send (Konecny et al. 2016, section 2).
 
     Parameters

@@ -26,7 +26,7 @@ from .examples import Examples, Inputs
 from .fast.trace import Step
 from .tasks import Task
 
-OptimizerOf = Callable[[list[Parameter]], Optimizer]
+OptimizerFactory = Callable[[list[Parameter]], Optimizer]
 Tensors = list[Tensor] | tuple[Tensor, ...]  # what torch._foreach_* takes and returns
 
 
@@ -88,7 +88,7 @@ class RoundStart:
     model: nn.Module
     examples: Examples
     task: Task
-    optimizer: OptimizerOf
+    optimizer: OptimizerFactory
     steps: int
     batch_size: int | None
     content: RecordDict
@@ -162,7 +162,7 @@ class Correction(HasHooks):
         return cls(start)  # type: ignore[call-arg]
 
     @classmethod
-    def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
+    def check(cls, optimizer: OptimizerFactory, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` for a client optimiser that the correction cannot work with."""
 
     @classmethod
@@ -184,7 +184,7 @@ class Correction(HasHooks):
         """Raise ``ValueError`` for a model or a task it cannot work with; asked before the first round, too."""
 
     @staticmethod
-    def no_effect(steps: int, per_epoch: int, *args: Any, **settings: Any) -> str:
+    def describe_no_effect(steps: int, per_epoch: int, *args: Any, **settings: Any) -> str:
         """Say why these settings do nothing at a node with this number of steps; empty where they may do something."""
         return ""
 
@@ -268,7 +268,7 @@ class Correction(HasHooks):
         return False
 
     @property
-    def may_end(self) -> bool:
+    def can_end_early(self) -> bool:
         """Whether it can end a round before its last step."""
         return type(self).should_stop is not Correction.should_stop
 
@@ -319,7 +319,7 @@ def _describe(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def edits_of(corrections: Sequence[Correction]) -> list[GradientTransform] | None:
+def get_transforms(corrections: Sequence[Correction]) -> list[GradientTransform] | None:
     """Return the corrections' edits, in order; None where one overrides ``transform_gradients``."""
     if any(
         type(correction).transform_gradients is not Correction.transform_gradients

@@ -23,7 +23,7 @@ Sums = dict[str, Tensor]
 
 def evaluate(model: nn.Module, examples: Examples, task: Task) -> dict[str, float]:
     """Return the task's metrics of ``model``, averaged over ``examples``."""
-    return averaged(batch_sums(model, examples, task, range(num_batches(examples))), len(examples))
+    return average_sums(iterate_sums(model, examples, task, range(num_batches(examples))), len(examples))
 
 
 def num_batches(examples: Examples) -> int:
@@ -32,14 +32,14 @@ def num_batches(examples: Examples) -> int:
 
 
 @torch.no_grad()
-def batch_sums(model: nn.Module, examples: Examples, task: Task, batches: range) -> Iterator[Sums]:
+def iterate_sums(model: nn.Module, examples: Examples, task: Task, batches: range) -> Iterator[Sums]:
     """Yield each metric's sum over the examples of each of these batches; NaN where an output is missing.
 
     This is checked once for all batches, since each check waits for the accelerator.
     """
     results = [
         (task(outputs, targets)[1], _is_complete(outputs))
-        for outputs, targets in outputs_of(model, examples, batches)
+        for outputs, targets in iterate_outputs(model, examples, batches)
     ]
     complete = torch.stack([flag for _, flag in results]).tolist() if results else []
     for (sums, _), is_complete in zip(results, complete, strict=True):
@@ -57,7 +57,7 @@ def _is_complete(outputs: object) -> Tensor:
     return torch.stack(flags).all() if flags else torch.ones((), dtype=torch.bool)
 
 
-def averaged(sums: Iterable[Sums], total: int) -> dict[str, float]:
+def average_sums(sums: Iterable[Sums], total: int) -> dict[str, float]:
     """Return each metric's mean over ``total`` examples, from its sums over their batches, in order."""
     totals: Sums = {}
     for batch in sums:
@@ -73,13 +73,13 @@ def has_output(outputs: Tensor) -> Tensor:
     out classes with it.
     """
     rows = outputs.flatten(1) if outputs.ndim > 1 else outputs.reshape(-1, 1)
-    if _answers_at_once(outputs) and bool(outputs.sum().isfinite()):  # then all values are finite
+    if _is_readable_at_once(outputs) and bool(outputs.sum().isfinite()):  # then all values are finite
         return rows.new_ones(len(rows), dtype=torch.bool)
     finite = rows.isfinite()
     return (finite | (rows.isneginf() & finite.any(1, keepdim=True))).all(1)
 
 
-def _answers_at_once(tensor: Tensor) -> bool:
+def _is_readable_at_once(tensor: Tensor) -> bool:
     """Say whether a value can be read without waiting for an accelerator."""
     return tensor.device.type == "cpu"
 
@@ -97,28 +97,30 @@ def _tensors(outputs: object) -> Iterator[Tensor]:
 
 
 @torch.no_grad()
-def predictions(model: nn.Module, examples: Examples) -> tuple[Tensor, Tensor]:
+def predict_classes(model: nn.Module, examples: Examples) -> tuple[Tensor, Tensor]:
     """Return each example's label, and its predicted class or ``NO_CLASS``, [n] each."""
     pairs = [
         (targets, out.argmax(1).where(has_output(out), NO_CLASS))
-        for out, targets in outputs_of(model, examples, range(num_batches(examples)))
+        for out, targets in iterate_outputs(model, examples, range(num_batches(examples)))
     ]
     labels, predicted = zip(*pairs, strict=True)
     return torch.cat(labels).cpu(), torch.cat(predicted).cpu()
 
 
 @torch.no_grad()
-def correct(model: nn.Module, examples: Examples, batches: range) -> Tensor:
+def find_correct(model: nn.Module, examples: Examples, batches: range) -> Tensor:
     """Return for each example of these batches whether the model is right about it, [n] of bools."""
     parts = [
         (out.argmax(1) == targets) & has_output(out)
-        for out, targets in outputs_of(model, examples, batches)
+        for out, targets in iterate_outputs(model, examples, batches)
     ]
     return torch.cat(parts).cpu()
 
 
 @torch.no_grad()
-def outputs_of(model: nn.Module, examples: Examples, batches: range) -> Iterator[tuple[Tensor, Tensor]]:
+def iterate_outputs(
+    model: nn.Module, examples: Examples, batches: range
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the model's outputs for each of these batches, and the batch's targets."""
     device = next(model.parameters()).device
     model.eval()

@@ -79,7 +79,7 @@ def tensors_of(inputs: Inputs) -> list[Any]:
     return list(inputs) if isinstance(inputs, tuple) else [inputs]
 
 
-def are_several(inputs: Inputs) -> bool:
+def has_several_inputs(inputs: Inputs) -> bool:
     """Say whether inputs are several tensors."""
     return isinstance(inputs, tuple | Mapping)
 
@@ -98,7 +98,7 @@ def arguments_of(inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]
 
 def compute_outputs(model: nn.Module, inputs: Inputs) -> Any:
     """Return a model's outputs for a batch."""
-    if not are_several(inputs):
+    if not has_several_inputs(inputs):
         return model(inputs)
     arguments, named = arguments_of(inputs)
     return model(*arguments, **named)
@@ -111,7 +111,7 @@ def compute_outputs(model: nn.Module, inputs: Inputs) -> Any:
 _copies: dict[torch.device, WeakTensorKeyDictionary] = {}
 
 
-def resident(values: Tensor, device: torch.device, share: float) -> Tensor:
+def make_resident(values: Tensor, device: torch.device, share: float) -> Tensor:
     """Return ``values`` on ``device`` where they take at most ``share`` of its free memory.
 
     Otherwise as they are, in host memory. What the first call of a process decides holds for all of them.
@@ -120,13 +120,13 @@ def resident(values: Tensor, device: torch.device, share: float) -> Tensor:
         return values
     copies = _copies.setdefault(device, WeakTensorKeyDictionary())  # type: ignore[no-untyped-call]
     if values not in copies:
-        copies[values] = _moved(values, device, share)
+        copies[values] = _copy_to_device(values, device, share)
     copy = copies[values]
     return values if copy is None else copy
 
 
-def _moved(values: Tensor, device: torch.device, share: float) -> Tensor | None:
-    if values.nbytes <= share * memory_of(device)[0]:
+def _copy_to_device(values: Tensor, device: torch.device, share: float) -> Tensor | None:
+    if values.nbytes <= share * get_memory(device)[0]:
         return values.to(device)
     logger.warning(
         "%.1f GB of examples are more than device_memory_share=%g of what is free on %s: they stay in host "
@@ -138,7 +138,7 @@ def _moved(values: Tensor, device: torch.device, share: float) -> Tensor | None:
     return None
 
 
-def memory_of(device: torch.device) -> tuple[int, int]:
+def get_memory(device: torch.device) -> tuple[int, int]:
     """Return how many bytes of an accelerator are free, and how many it has.
 
     0 on the CPU, and for a kind that does not say.
@@ -177,14 +177,14 @@ class Normalize:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Normalise a batch."""
         kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32  # timestamps need it
-        factor, offset = _constants(
+        factor, offset = _make_constants(
             tuple(self.mean), tuple(self.std), self.scale, inputs.ndim, inputs.device, kind
         )
         return inputs.to(kind).mul_(factor).sub_(offset).to(torch.float32)
 
 
 @lru_cache(maxsize=64)
-def _constants(
+def _make_constants(
     means: tuple[float, ...],
     stds: tuple[float, ...],
     scale: float,
@@ -236,7 +236,7 @@ class Examples:
 
         With a generator ``draws`` the inputs are augmented; without one, as in evaluation, they are not.
         """
-        rows = resident(self.index, self.place(device), math.inf)[positions]
+        rows = make_resident(self.index, self.place(device), math.inf)[positions]
         inputs, targets = self.rows(rows, device)
         if self.augment and draws:
             inputs = self.augment(inputs, draws)
@@ -244,10 +244,10 @@ class Examples:
 
     def rows(self, rows: Tensor, device: torch.device) -> tuple[Inputs, Tensor]:
         """Return the transformed inputs and the targets of these rows of the whole data set."""
-        inputs, targets = self.raw(rows, device)
-        return self.seen(inputs), targets
+        inputs, targets = self.select_raw(rows, device)
+        return self.apply_transform(inputs), targets
 
-    def raw(self, rows: Tensor, device: torch.device) -> tuple[Inputs, Tensor]:
+    def select_raw(self, rows: Tensor, device: torch.device) -> tuple[Inputs, Tensor]:
         """Return the inputs, not transformed, and the targets of these rows of the whole data set."""
 
         def select(values: Tensor | LazyRows) -> Tensor:
@@ -256,7 +256,7 @@ class Examples:
 
         return apply_to_each(select, self.inputs), select(self.targets)
 
-    def seen(self, inputs: Inputs) -> Inputs:
+    def apply_transform(self, inputs: Inputs) -> Inputs:
         """Return inputs transformed."""
         return self.transform(inputs) if self.transform else inputs
 
@@ -265,4 +265,4 @@ class Examples:
         return self._near(device, tensors_of(self.inputs)[0]).device
 
     def _near(self, device: torch.device, values: Tensor | LazyRows) -> Tensor | LazyRows:
-        return resident(values, device, self.memory_share) if isinstance(values, Tensor) else values
+        return make_resident(values, device, self.memory_share) if isinstance(values, Tensor) else values

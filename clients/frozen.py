@@ -15,8 +15,10 @@ from torch.nn.modules.batchnorm import _NormBase
 from strategies.shared import protocol
 from strategies.shared.arrays import hash_values, to_array_record, values_of
 
-KEY = "frozen-"  # begins the name of an ArrayRecord of a node's state; the hash of its values ends it
-NOTHING: Mapping[str, Array] = {}
+STATE_PREFIX = (
+    "frozen-"  # begins the name of an ArrayRecord of a node's state; the hash of its values ends it
+)
+NO_ARRAYS: Mapping[str, Array] = {}
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Frozen:
         return cls(arrays, hash_values(arrays))
 
 
-BUFFERS = "frozen_buffers"  # a module's attribute: names of its own buffers that never change
+FROZEN_BUFFERS = "frozen_buffers"  # a module's attribute: names of its own buffers that never change
 
 
 def frozen_names(model: nn.Module) -> tuple[str, ...]:
@@ -68,15 +70,17 @@ def _frozen_buffers(model: nn.Module) -> Iterator[str]:
     kept = model.state_dict().keys()
     for prefix, module in model.named_modules(remove_duplicate=False):
         own = [name for name, _ in module.named_buffers(recurse=False)]
-        declared = tuple(getattr(module, BUFFERS, ()))
+        declared = tuple(getattr(module, FROZEN_BUFFERS, ()))
         if unknown := [name for name in declared if name not in own]:
-            raise ValueError(f"{BUFFERS} of {type(module).__name__}: it has no buffer {unknown[0]!r}")
+            raise ValueError(
+                f"{FROZEN_BUFFERS} of {type(module).__name__}: it has no buffer {unknown[0]!r}"
+            )
         stays = module in still and not any(p.requires_grad for p in module.parameters())
         names = (f"{prefix}.{name}" if prefix else name for name in (own if stays else declared))
         yield from (name for name in names if name in kept)  # others are not in the model that is sent
 
 
-def complete(
+def complete_model(
     arrays: ArrayRecord, config: ConfigRecord, own: Frozen | None, state: RecordDict
 ) -> tuple[ArrayRecord, Mapping[str, Array]]:
     """Return the whole model of a message, and its frozen parameters; none where it names no hash.
@@ -89,15 +93,15 @@ def complete(
     """
     digest = config.get(protocol.FROZEN)
     if digest is None:
-        return arrays, NOTHING
-    key, names = f"{KEY}{digest!s}", config.get(protocol.FROZEN_NAMES)
+        return arrays, NO_ARRAYS
+    key, names = f"{STATE_PREFIX}{digest!s}", config.get(protocol.FROZEN_NAMES)
     if own is not None and own.hash == digest:
         frozen = own.arrays
     elif isinstance(names, list):
         frozen = ArrayRecord()
         for name in names:
             frozen[str(name)] = arrays[str(name)]
-        for old in [name for name in state if name.startswith(KEY)]:
+        for old in [name for name in state if name.startswith(STATE_PREFIX)]:
             del state[old]
         state[key] = frozen
     elif key in state.array_records:
@@ -107,10 +111,10 @@ def complete(
             "this node does not have the model's frozen parameters (it was restarted?); the server sends "
             "them again in its next round"
         )
-    return joined(arrays, frozen), frozen
+    return join_frozen(arrays, frozen), frozen
 
 
-def joined(arrays: ArrayRecord, frozen: Mapping[str, Array]) -> ArrayRecord:
+def join_frozen(arrays: ArrayRecord, frozen: Mapping[str, Array]) -> ArrayRecord:
     """Return a model's record with what is frozen of it."""
     whole = ArrayRecord()
     for part in (arrays, frozen):
@@ -128,21 +132,21 @@ def check_unchanged(model: nn.Module, frozen: Mapping[str, Array]) -> None:
     for name, array in frozen.items():
         if not torch.equal(values_of(array).to(state[name]), state[name]):
             raise ValueError(
-                f"the frozen {_kind(model, name)} {name!r} has changed in the round, and what is frozen is not "
-                f"sent: {REMEDY[_kind(model, name)]}"
+                f"the frozen {_get_kind(model, name)} {name!r} has changed in the round, and what is frozen is not "
+                f"sent: {REMEDIES[_get_kind(model, name)]}"
             )
 
 
-REMEDY = {
+REMEDIES = {
     "parameter": "build the model with requires_grad=True for it, or make it a buffer",
-    "buffer": f"leave it out of {BUFFERS}, or let its batch norm train",
+    "buffer": f"leave it out of {FROZEN_BUFFERS}, or let its batch norm train",
 }
 
 
-def _kind(model: nn.Module, name: str) -> str:
+def _get_kind(model: nn.Module, name: str) -> str:
     return "buffer" if name in dict(model.named_buffers(remove_duplicate=False)) else "parameter"
 
 
-def has_kept_more(state: RecordDict) -> bool:
+def has_other_state(state: RecordDict) -> bool:
     """Say whether a node keeps anything besides frozen parameters."""
-    return any(not name.startswith(KEY) for name in state)
+    return any(not name.startswith(STATE_PREFIX) for name in state)

@@ -19,7 +19,7 @@ from .examples import Examples
 from .methods.oort import mean_squared_loss
 from .methods.uga import full_loss
 from .private import restore
-from .round import Node, get_record, load_sent, partition_id_of, replied
+from .round import Node, get_record, load_sent, make_reply, partition_id_of
 from .tasks import Task
 
 Measure = Callable[[nn.Module, Examples, Task, int | None], float]  # of a model, batch by batch
@@ -29,7 +29,7 @@ MEASURES: Mapping[str, Measure] = {
 }
 
 
-def measure(node: Node, examples: Examples, names: Sequence[str]) -> dict[str, float]:
+def measure_node(node: Node, examples: Examples, names: Sequence[str]) -> dict[str, float]:
     """Return the metrics of these names at the node's model.
 
     Raises
@@ -60,8 +60,8 @@ def answer_question(node: Node, message: Message, context: Context) -> Message:
     }
     if len(node.train):
         examples = draw_examples(node, config, partition_id)
-        metrics |= measure(node, examples, [str(name) for name in names])
-    return replied(message, metrics)
+        metrics |= measure_node(node, examples, [str(name) for name in names])
+    return make_reply(message, metrics)
 
 
 def draw_examples(node: Node, config: ConfigRecord, partition_id: int) -> Examples:

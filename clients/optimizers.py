@@ -87,10 +87,10 @@ class RMSGD(Optimizer):
             rate = group["start_rate"]
             for p in group["params"]:
                 if p.ndim == 4 or (group["linear"] and p.ndim == 2):
-                    rate = self._renewed(p, group)
+                    rate = self._renew_rate(p, group)
                 self.state[p]["rate"] = rate
 
-    def _renewed(self, p: Tensor, group: dict[str, Any]) -> float:
+    def _renew_rate(self, p: Tensor, group: dict[str, Any]) -> float:
         """Return a layer's next rate."""
         state = self.state[p]
         start = float(group["start_rate"])

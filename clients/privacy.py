@@ -15,69 +15,77 @@ from flwr.app import ArrayRecord, ConfigRecord
 from torch import Tensor, nn
 
 from strategies.shared import protocol
-from strategies.shared.arrays import in_float64, values_of
+from strategies.shared.arrays import to_float64, values_of
 from strategies.shared.seeding import Purpose, torch_seed
 
-ENOUGH = {protocol.LOCAL: (protocol.LOCAL,), protocol.CENTRAL: (protocol.LOCAL, protocol.CENTRAL)}
+SUFFICIENT_KINDS = {protocol.LOCAL: (protocol.LOCAL,), protocol.CENTRAL: (protocol.LOCAL, protocol.CENTRAL)}
 
-LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
-DEMANDS = frozenset({protocol.PRIVACY, protocol.MIN_NOISE})  # keys of a node's own configuration
-ASKED = (protocol.PRIVACY_CLIP, protocol.PRIVACY_NOISE, protocol.PRIVACY_SEED)
+MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 1e-3, 1e6
+DEMAND_KEYS = frozenset({protocol.PRIVACY, protocol.MIN_NOISE})  # keys of a node's own configuration
+REQUEST_KEYS = (protocol.PRIVACY_CLIP, protocol.PRIVACY_NOISE, protocol.PRIVACY_SEED)
 
 
-class Refused(ValueError):
+class PrivacyRefusal(ValueError):
     """The node's demand for privacy is not met."""
 
     public = "refused by the site: privacy"  # the whole message to the server
 
 
-def demand(node_config: Mapping[str, object], message_config: Mapping[str, object]) -> None:
-    """Raise :class:`Refused` where a message promises less than the node's own configuration demands.
+def check_demand(node_config: Mapping[str, object], message_config: Mapping[str, object]) -> None:
+    """Raise :class:`PrivacyRefusal` where a message promises less than the node's own configuration demands.
 
     Parameters
     ----------
     node_config : the node's; without ``privacy`` and ``min-noise`` it demands nothing
     message_config : the message's
     """
-    if not DEMANDS & node_config.keys():
+    if not DEMAND_KEYS & node_config.keys():
         return
     wanted = node_config.get(protocol.PRIVACY, protocol.CENTRAL)
     least = node_config.get(protocol.MIN_NOISE, 0.0)
-    if wanted not in ENOUGH:
-        raise Refused(f"this node's configuration has privacy={wanted!r}: expected 'local' or 'central'")
+    if wanted not in SUFFICIENT_KINDS:
+        raise PrivacyRefusal(
+            f"this node's configuration has privacy={wanted!r}: expected 'local' or 'central'"
+        )
     if isinstance(least, bool) or not (isinstance(least, int | float) and least >= 0):
-        raise Refused(f"this node's configuration has min-noise={least!r}: expected a number, 0 or above")
+        raise PrivacyRefusal(
+            f"this node's configuration has min-noise={least!r}: expected a number, 0 or above"
+        )
     kind = message_config.get(protocol.PRIVACY, "none")
     noise = message_config.get(protocol.PRIVACY_NOISE, 0.0)
     enough = is_noise(noise) and noise >= least  # type: ignore[operator]
-    if kind not in ENOUGH[str(wanted)] or not enough:
-        raise Refused(
+    if kind not in SUFFICIENT_KINDS[str(wanted)] or not enough:
+        raise PrivacyRefusal(
             f"this node demands privacy={wanted} with noise_multiplier {least:g} or more, above 0; the "
             f"experiment has privacy={kind} with {noise}"
         )
     if kind == protocol.LOCAL and protocol.PRIVACY_SEED in message_config:
-        raise Refused("this node demands privacy, and the server knows its noise: privacy.noise_seed=null")
+        raise PrivacyRefusal(
+            "this node demands privacy, and the server knows its noise: privacy.noise_seed=null"
+        )
 
 
 def is_noise(value: object) -> bool:
     """Say whether a noise multiplier can be accounted for: a number from a thousandth to a million."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return LEAST_NOISE <= value <= MOST_NOISE
+    return MIN_NOISE_MULTIPLIER <= value <= MAX_NOISE_MULTIPLIER
 
 
-def demand_silence(node_config: Mapping[str, object]) -> None:
-    """Raise :class:`Refused` where local privacy is demanded: an evaluation's metrics have no noise."""
+def refuse_evaluation(node_config: Mapping[str, object]) -> None:
+    """Raise :class:`PrivacyRefusal` where local privacy is demanded: an evaluation's metrics have no noise."""
     if node_config.get(protocol.PRIVACY) == protocol.LOCAL:
-        raise Refused(
+        raise PrivacyRefusal(
             "this node demands privacy=local and does not evaluate: what it would tell has no noise"
         )
 
 
-def demand_no_question(demands: Mapping[str, object]) -> None:
-    """Raise :class:`Refused` where any privacy is demanded: an answer has no noise, and decides who trains."""
-    if DEMANDS & demands.keys():
-        raise Refused("this node demands privacy and answers no question before a round: it has no noise")
+def refuse_question(demands: Mapping[str, object]) -> None:
+    """Raise :class:`PrivacyRefusal` where any privacy is demanded: an answer has no noise, and decides who trains."""
+    if DEMAND_KEYS & demands.keys():
+        raise PrivacyRefusal(
+            "this node demands privacy and answers no question before a round: it has no noise"
+        )
 
 
 @dataclass(frozen=True)
@@ -100,11 +108,13 @@ class LocalNoise:
         """Return what a message asks for; None for nothing."""
         if config.get(protocol.PRIVACY) != protocol.LOCAL:
             return None
-        clip, z, seed = (config.get(key) for key in ASKED)
+        clip, z, seed = (config.get(key) for key in REQUEST_KEYS)
         if not (isinstance(clip, float) and isinstance(z, float) and clip > 0 and 0 <= z < float("inf")):
-            raise Refused(f"local privacy with clip={clip!r} and noise_multiplier={z!r}: expected numbers")
+            raise PrivacyRefusal(
+                f"local privacy with clip={clip!r} and noise_multiplier={z!r}: expected numbers"
+            )
         if not isinstance(seed, int | None):
-            raise Refused(f"local privacy with a seed that is no whole number: {seed!r}")
+            raise PrivacyRefusal(f"local privacy with a seed that is no whole number: {seed!r}")
         drawn = secrets.randbits(63)
         if seed is not None:
             place = {"server_round": server_round, "partition_id": partition_id}
@@ -125,15 +135,15 @@ class LocalNoise:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         before = {name: values_of(start[name]).to(p) for name, p in trained.items()}
         updates = {name: p - before[name] for name, p in trained.items()}
-        norm = float(sum(in_float64(update).square().sum() for update in updates.values())) ** 0.5
+        norm = float(sum(to_float64(update).square().sum() for update in updates.values())) ** 0.5
         if not math.isfinite(norm):  # then it cannot be cut, and the comparison below would not say so
-            raise Refused("the update has no finite norm, and cannot be cut to the clip")
+            raise PrivacyRefusal("the update has no finite norm, and cannot be cut to the clip")
         scale = min(1.0, self.clip / norm) if norm else 1.0
         if scale == 1 and self.deviation == 0:
             return  # as it is, bit for bit
         for name, p in trained.items():
-            p.copy_(before[name] + self._noised(updates[name], scale))
+            p.copy_(before[name] + self._add_noise(updates[name], scale))
 
-    def _noised(self, update: Tensor, scale: float) -> Tensor:
+    def _add_noise(self, update: Tensor, scale: float) -> Tensor:
         noise = torch.randn(update.shape, generator=self.generator, dtype=update.dtype)
         return update * scale + noise.to(update.device) * self.deviation

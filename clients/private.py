@@ -28,12 +28,12 @@ from torch import Tensor, nn
 
 from strategies.shared.arrays import to_array_record, values_of
 
-KEY = "private"  # ArrayRecord of a node's state
-LAST = "last"
+STATE_KEY = "private"  # ArrayRecord of a node's state
+LAST_LAYER = "last"
 BODY = "body"
 
 
-def private(model: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:
+def select_private(model: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:
     """Return the model's private parameters and buffers by name."""
     if not patterns:
         return {}
@@ -43,23 +43,23 @@ def private(model: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:
     kinds = {name: type(model.get_submodule(layer)).__name__ for name, layer in layers.items()}
 
     def chosen(name: str, pattern: str) -> bool:
-        if pattern in (LAST, BODY):
-            return (layers[name] == last) == (pattern == LAST)
+        if pattern in (LAST_LAYER, BODY):
+            return (layers[name] == last) == (pattern == LAST_LAYER)
         return fnmatchcase(name, pattern) or fnmatchcase(kinds[name], pattern)
 
     return {name: tensor for name, tensor in state.items() if any(chosen(name, p) for p in patterns)}
 
 
-def check(model: nn.Module, patterns: Sequence[str]) -> None:
+def check_patterns(model: nn.Module, patterns: Sequence[str]) -> None:
     """Raise ``ValueError`` for a pattern that nothing matches, and patterns that leave nothing to share."""
     for pattern in patterns:
-        if not private(model, [pattern]):
+        if not select_private(model, [pattern]):
             known = ", ".join(model.state_dict())
             raise ValueError(
                 f"client.private: {pattern!r} is no parameter, buffer or class of a layer: expected "
                 f"last, body, *Norm*, or a pattern of these: {known[:200]}"
             )
-    if patterns and all(name in private(model, patterns) for name, _ in model.named_parameters()):
+    if patterns and all(name in select_private(model, patterns) for name, _ in model.named_parameters()):
         raise ValueError(
             f"client.private={list(patterns)} leaves no parameter to share: choose fewer, or strategy=local"
         )
@@ -68,10 +68,10 @@ def check(model: nn.Module, patterns: Sequence[str]) -> None:
 @torch.no_grad()
 def restore(model: nn.Module, patterns: Sequence[str], state: RecordDict) -> None:
     """Put the private values that a node keeps, if any, into the model that the server has sent."""
-    if not patterns or KEY not in state.array_records:
+    if not patterns or STATE_KEY not in state.array_records:
         return
-    kept = state.array_records[KEY]
-    for name, tensor in private(model, patterns).items():
+    kept = state.array_records[STATE_KEY]
+    for name, tensor in select_private(model, patterns).items():
         tensor.copy_(values_of(kept[name]))
 
 
@@ -80,7 +80,7 @@ def withhold(model: nn.Module, patterns: Sequence[str], sent: ArrayRecord, state
     """Keep the model's private values in the node's state, and put in their place what the server sent."""
     if not patterns:
         return
-    mine = private(model, patterns)
-    state[KEY] = to_array_record({name: tensor.clone() for name, tensor in mine.items()})
+    mine = select_private(model, patterns)
+    state[STATE_KEY] = to_array_record({name: tensor.clone() for name, tensor in mine.items()})
     for name, tensor in mine.items():
         tensor.copy_(values_of(sent[name]))

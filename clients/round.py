@@ -27,10 +27,10 @@ from strategies.shared.codecs import COMPRESSIONS
 from strategies.shared.compression import Compression
 from strategies.shared.seeding import Purpose, generator, torch_seed
 
-from .compression import Coding
+from .compression import UpdateEncoder
 from .correction import Correction, RoundStart, require_records
 from .examples import Examples
-from .frozen import Frozen, check_unchanged, complete, has_kept_more, joined
+from .frozen import Frozen, check_unchanged, complete_model, has_other_state, join_frozen
 from .methods.fedcm import ClientMomentum, MimeMomentum
 from .methods.feddyn import Dynamic
 from .methods.fednova import EffectiveSteps
@@ -41,12 +41,12 @@ from .methods.oort import SquaredLoss
 from .methods.qfedavg import StartLoss
 from .methods.scaffnew import LocalVariate
 from .methods.scaffold import ControlVariate
-from .privacy import DEMANDS, LocalNoise, demand
+from .privacy import DEMAND_KEYS, LocalNoise, check_demand
 from .private import restore, withhold
 from .tasks import Task
-from .training import LocalTraining, order_corrections, work_of
+from .training import LocalTraining, draw_work, order_corrections
 
-Kind = TypeVar("Kind", ArrayRecord, ConfigRecord)
+RecordType = TypeVar("RecordType", ArrayRecord, ConfigRecord)
 # A strategy sends a key in the message's configuration; the correction with this ``config_key`` acts in that
 # round. These are the ones that every node knows, in the order in which they act.
 BUILT_IN: tuple[type[Correction], ...] = (
@@ -117,8 +117,8 @@ class ClientRound:
         self.sent, self.frozen = load_sent(node, message, self.state)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
-        if DEMANDS & context.node_config.keys():
-            demand(context.node_config, config)
+        if DEMAND_KEYS & context.node_config.keys():
+            check_demand(context.node_config, config)
         self.partition_id = partition_id_of(context, config)
         self.place = {"server_round": self.server_round, "partition_id": self.partition_id}
         self.training = training_of(node, message, context)
@@ -130,9 +130,9 @@ class ClientRound:
         self.noise: LocalNoise | None = None
         if protocol.PRIVACY in config:
             self.noise = LocalNoise.from_config(config, self.server_round, self.partition_id)
-        self.coding: Coding | None = None
+        self.coding: UpdateEncoder | None = None
         if protocol.COMPRESSION in config:
-            self.coding = Coding.from_config(
+            self.coding = UpdateEncoder.from_config(
                 config, node.model, self._draws, self.training.private, node.known_compressions
             )
         self._stored = set(self.memory)  # the records' names, before any correction
@@ -149,13 +149,15 @@ class ClientRound:
         first = [kind.begin(start) for kind in requested if not kind.changes_initial_model]
         own = [begin(start) for begin in order_corrections(self.training.corrections)]
         last = [kind.begin(start) for kind in requested if kind.changes_initial_model]
-        return first + own + last + (self.coding.corrections(node.model) if self.coding else [])
+        return first + own + last + (self.coding.make_corrections(node.model) if self.coding else [])
 
     def _start(self) -> RoundStart:
         content = self.message.content
         if self.frozen or self.chosen:
             content = RecordDict({**content, protocol.ARRAYS: self.sent})
-        return round_start(self.node, self.training, content, self.memory, self.seed, self.partition_id)
+        return make_round_start(
+            self.node, self.training, content, self.memory, self.seed, self.partition_id
+        )
 
     def _draws(self) -> np.random.Generator:
         return generator(self.node.seed, Purpose.COMPRESSION, **self.place)
@@ -176,9 +178,9 @@ class ClientRound:
             corrections=self.corrections,
             memory=self.memory,
         )
-        return self.reply(metrics, time.perf_counter() - self.started)
+        return self.make_reply(metrics, time.perf_counter() - self.started)
 
-    def reply(self, metrics: dict[str, float], seconds: float) -> Message:
+    def make_reply(self, metrics: dict[str, float], seconds: float) -> Message:
         """Return the reply; under local privacy it has only what has noise or does not depend on the data."""
         model = self.node.model
         parameters = [p for p in model.parameters() if p.requires_grad]
@@ -202,12 +204,12 @@ class ClientRound:
             metrics = {protocol.NUM_EXAMPLES: 1, protocol.PARTITION_ID: self.partition_id} | rate
             records = []
         if self.coding is not None:
-            arrays = self.coding.records(model, self.sent, self.memory, self.frozen)
+            arrays = self.coding.make_records(model, self.sent, self.memory, self.frozen)
         else:
             values = {k: t.clone() for k, t in model.state_dict().items() if k not in self.frozen}
             arrays = {protocol.ARRAYS: to_array_record(values)}
         client_state.save(self.memory, self.state, self.message.metadata.group_id)
-        reply = replied(self.message, metrics, dict(ChainMap(arrays, *records)))
+        reply = make_reply(self.message, metrics, dict(ChainMap(arrays, *records)))
         if self.noise is not None:
             add_to_config(reply, {protocol.PRIVACY: protocol.LOCAL})
         elif self._keeps_state():
@@ -216,7 +218,7 @@ class ClientRound:
 
     def _keeps_state(self) -> bool:
         """Say whether the node keeps anything between rounds, besides frozen parameters."""
-        return len(self.state) > 0 and has_kept_more(self.state)
+        return len(self.state) > 0 and has_other_state(self.state)
 
     def _require_remembers(self) -> None:
         """Raise ``ValueError`` where a correction, or a personal method, stores what no checkpoint would hold."""
@@ -236,20 +238,22 @@ def training_of(node: Node, message: Message, context: Context) -> LocalTraining
     if (steps := config.get(protocol.LOCAL_STEPS)) is not None:
         return node.training.with_duration(steps=steps)  # type: ignore[arg-type]
     server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
-    return in_round(node.training, node.seed, server_round, partition_id_of(context, config))
+    return adapt_to_round(node.training, node.seed, server_round, partition_id_of(context, config))
 
 
-def in_round(training: LocalTraining, seed: int, server_round: int, partition_id: int) -> LocalTraining:
+def adapt_to_round(
+    training: LocalTraining, seed: int, server_round: int, partition_id: int
+) -> LocalTraining:
     """Return how a node trains in a round; a straggler does less."""
     if training.stragglers == 0:
         return training
     unit, full = training.work
     place = seed, server_round, partition_id
-    work = work_of(training.stragglers, training.least_work, full, *place)
+    work = draw_work(training.stragglers, training.least_work, full, *place)
     return replace(training, stragglers=0.0, **{unit: work})  # type: ignore[arg-type]
 
 
-def get_record(kind: type[Kind], content: RecordDict, name: str) -> Kind:
+def get_record(kind: type[RecordType], content: RecordDict, name: str) -> RecordType:
     """Return a message's record; ``content.config_records`` would make a dictionary of them all first."""
     record = content[name]
     assert isinstance(record, kind)
@@ -262,12 +266,12 @@ def load_sent(node: Node, message: Message, state: RecordDict) -> tuple[ArrayRec
     config = get_record(ConfigRecord, message.content, protocol.CONFIG)
     frozen: Mapping[str, Array] = {}
     if protocol.FROZEN in config:
-        arrays, frozen = complete(arrays, config, node.frozen, state)
-    load(node.model, arrays)
+        arrays, frozen = complete_model(arrays, config, node.frozen, state)
+    load_arrays(node.model, arrays)
     return arrays, frozen
 
 
-def round_start(
+def make_round_start(
     node: Node,
     training: LocalTraining,
     content: RecordDict,
@@ -307,13 +311,13 @@ def load_chosen(
     count = int(start.config[protocol.NUM_MODELS])  # type: ignore[arg-type]
     models = [sent]
     for k in range(1, count):
-        models.append(joined(get_record(ArrayRecord, start.content, protocol.model_key(k)), frozen))
+        models.append(join_frozen(get_record(ArrayRecord, start.content, protocol.model_key(k)), frozen))
     if count == 1:
         return 0, sent
 
     def each() -> Iterator[nn.Module]:
         for arrays in models:
-            load(node.model, arrays)
+            load_arrays(node.model, arrays)
             restore(node.model, training.private, start.state)
             yield node.model
 
@@ -322,12 +326,12 @@ def load_chosen(
     chosen = chooses[-1].choose_model(start, each())
     if not 0 <= chosen < count:
         raise ValueError(f"{chooses[-1].__name__}.choose_model returns {chosen}: expected 0 to {count - 1}")
-    load(node.model, models[chosen])
+    load_arrays(node.model, models[chosen])
     return chosen, models[chosen]
 
 
 @torch.no_grad()
-def load(model: nn.Module, arrays: ArrayRecord) -> None:
+def load_arrays(model: nn.Module, arrays: ArrayRecord) -> None:
     """Copy ``arrays`` into the model's parameters and buffers, by name."""
     state = model.state_dict()
     if state.keys() != arrays.keys():
@@ -349,7 +353,7 @@ def partition_id_of(context: Context, config: ConfigRecord) -> int:
     return int(own)  # type: ignore[arg-type]
 
 
-def replied(
+def make_reply(
     message: Message, metrics: dict[str, float], arrays: dict[str, ArrayRecord] | None = None
 ) -> Message:
     """Return a reply with these metrics and arrays; it repeats the hash of frozen parameters."""

@@ -20,24 +20,24 @@ from strategies.shared.flower_names import HasHooks
 from strategies.shared.seeding import Purpose, generator
 
 from . import optimizer_step
-from .correction import Correction, OptimizerOf, RoundStart, require_gradients, require_step
+from .correction import Correction, OptimizerFactory, RoundStart, require_gradients, require_step
 from .examples import Examples, Inputs, compute_outputs
-from .fast.gradient import EAGER, count_step, gradient_of
+from .fast.gradient import EAGER, count_step, get_gradient
 from .fast.trace import Step
 from .optimizer_step import (
     GradientPipeline,
     OptimizerStep,
-    captured_step,
+    avoid_compiler_import,
     check_rates,
-    keep,
-    prepare,
-    spare_compiler,
+    make_captured_update,
+    prepare_optimizer,
+    save_state,
 )
 from .tasks import Task
 
 
 @dataclass(frozen=True)
-class WithTerms:
+class CorrectedTask:
     """Gradient and metrics of a task's loss plus the corrections' terms; the metrics are the task's own.
 
     Parameters
@@ -62,10 +62,10 @@ class WithTerms:
         batch = self.model, inputs, outputs, targets
         for correction in self.corrections:
             if correction.replaces_loss:
-                loss = _number(correction, "replace_loss", correction.replace_loss(*batch))
+                loss = _require_number(correction, "replace_loss", correction.replace_loss(*batch))
         for correction in self.corrections:
             if correction.has_loss_term:
-                loss = loss + _number(correction, "loss_term", correction.loss_term(*batch))
+                loss = loss + _require_number(correction, "loss_term", correction.loss_term(*batch))
         return loss, sums
 
     def __call__(
@@ -77,7 +77,7 @@ class WithTerms:
         return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
 
 
-def _number(correction: Correction, hook: str, loss: Tensor) -> Tensor:
+def _require_number(correction: Correction, hook: str, loss: Tensor) -> Tensor:
     """Return a correction's loss, or raise ``ValueError`` where it is no single number."""
     if loss is None or (isinstance(loss, Tensor) and loss.numel() != 1):
         what = "None" if loss is None else f"shape {list(loss.shape)}"
@@ -93,7 +93,7 @@ def require_one_loss(replacing: Sequence[str]) -> None:
         raise ValueError(f"client.corrections=[{named}] each replace the loss: choose one of them")
 
 
-def step_of(
+def make_gradient(
     model: nn.Module,
     task: Task,
     corrections: Sequence[Correction],
@@ -103,14 +103,14 @@ def step_of(
     """Return what computes the gradients of one round's steps, and what ``after`` makes of them."""
     adding = [each for each in corrections if each.has_loss_term or each.replaces_loss]
     step: Step = (
-        WithTerms(model, task, adding) if adding else gradient_of(model, task).of_round(trace, after)
+        CorrectedTask(model, task, adding) if adding else get_gradient(model, task).for_round(trace, after)
     )
     for correction in corrections:
-        step = _wrapped(correction, step)
+        step = _wrap_gradient(correction, step)
     return step
 
 
-def _wrapped(correction: Correction, step: Step) -> Step:
+def _wrap_gradient(correction: Correction, step: Step) -> Step:
     """Return a step in a correction's hands; what that returns is checked."""
     name, wrapped = f"{type(correction).__name__}.wrap_gradient", correction.wrap_gradient(step)
     if wrapped is step:
@@ -127,37 +127,41 @@ def _wrapped(correction: Correction, step: Step) -> Step:
     return checked
 
 
-Begin = Callable[[RoundStart], Correction]  # mostly a class with its settings
+CorrectionFactory = Callable[[RoundStart], Correction]  # mostly a class with its settings
 
 
-def check_corrections(corrections: Mapping[str, Begin]) -> None:
+def check_corrections(corrections: Mapping[str, CorrectionFactory]) -> None:
     """Raise ``ValueError`` for a setting that is out of range, missing, or unknown to the correction."""
     replacing = []
-    for name, kind, bound in _bound(corrections):
+    for name, kind, bound in _iterate_classes(corrections):
         kind.check_settings(*bound.args[1:], **bound.kwargs)
         if kind.replace_loss is not Correction.replace_loss:
             replacing.append(name)
     require_one_loss(replacing)
 
 
-def check_model(corrections: Mapping[str, Begin], model: nn.Module, task: Task) -> None:
+def check_model(corrections: Mapping[str, CorrectionFactory], model: nn.Module, task: Task) -> None:
     """Raise ``ValueError`` where a correction cannot work with the model or the task."""
-    for _, kind, _ in _bound(corrections):
+    for _, kind, _ in _iterate_classes(corrections):
         kind.check_model(model, task)
 
 
-def without_effect(corrections: Mapping[str, Begin], work: Collection[tuple[int, int]]) -> Iterator[str]:
+def find_ineffective(
+    corrections: Mapping[str, CorrectionFactory], work: Collection[tuple[int, int]]
+) -> Iterator[str]:
     """Yield a line for each correction that does nothing at any node.
 
     ``work`` are the nodes' numbers of steps: in a round, and in an epoch.
     """
-    for name, kind, bound in _bound(corrections):
-        reasons = [kind.no_effect(*steps, *bound.args[1:], **bound.kwargs) for steps in work]
+    for name, kind, bound in _iterate_classes(corrections):
+        reasons = [kind.describe_no_effect(*steps, *bound.args[1:], **bound.kwargs) for steps in work]
         if reasons and all(reasons):
             yield f"client.corrections.{name} {reasons[0]}"
 
 
-def _bound(corrections: Mapping[str, Begin]) -> Iterator[tuple[str, type[Correction], BoundArguments]]:
+def _iterate_classes(
+    corrections: Mapping[str, CorrectionFactory],
+) -> Iterator[tuple[str, type[Correction], BoundArguments]]:
     """Yield each correction that is a class, with its settings; the first argument is the start."""
     for name, begin in corrections.items():
         whole = begin if isinstance(begin, partial) else partial(begin)
@@ -178,12 +182,12 @@ def _bound(corrections: Mapping[str, Begin]) -> Iterator[tuple[str, type[Correct
         yield name, kind, bound
 
 
-def remembers(begin: object) -> bool:
+def is_stateful(begin: object) -> bool:
     """Say whether what begins a correction, mostly its class, keeps anything from round to round."""
     return bool(getattr(correction_class(begin), "remembers", False))
 
 
-def order_corrections(corrections: Mapping[str, Begin]) -> list[Begin]:
+def order_corrections(corrections: Mapping[str, CorrectionFactory]) -> list[CorrectionFactory]:
     """Return what begins the corrections, last those that change the model: others refer to the one sent."""
     return sorted(corrections.values(), key=changes_initial_model)
 
@@ -215,7 +219,7 @@ def check_stragglers(probability: float, least_work: int, unit: str, full: int) 
         )
 
 
-def work_of(
+def draw_work(
     probability: float, least_work: int, full: int, seed: int, server_round: int, partition_id: int
 ) -> int:
     """Return how many of ``full`` epochs, or steps, a node takes in a round."""
@@ -289,7 +293,7 @@ class Personal(HasHooks):
     """
 
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
-    held_to_start: ClassVar[bool] = False  # whether the model before the first step is to be the server's
+    has_fixed_start: ClassVar[bool] = False  # whether the model before the first step is to be the server's
 
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
         """Raise ``ValueError`` for a model, or private layers, that the method cannot work with."""
@@ -346,12 +350,14 @@ class LocalUpdate(HasHooks):
         training, parameters = self.training, [p for p in self.model.parameters() if p.requires_grad]
         optimizer = training.optimizer(parameters)
         kept = self.memory if training.keep_optimizer else None
-        rate = prepare(optimizer, training.schedule(self.server_round), kept)
+        rate = prepare_optimizer(optimizer, training.schedule(self.server_round), kept)
         move = self._optimizer_step(parameters, optimizer, fresh=kept is None)
         end_epoch = getattr(optimizer, "epoch_step", None)
         per_epoch = training.steps_per_epoch(len(self.examples))
         batches = self.batches(torch.Generator().manual_seed(self.seed))
-        gradient_of_batch = step_of(self.model, self.task, self.corrections, training.trace, move.after)
+        gradient_of_batch = make_gradient(
+            self.model, self.task, self.corrections, training.trace, move.after
+        )
         totals: dict[str, Tensor] = {}
         seen = steps = 0
         for inputs, targets in batches:
@@ -366,7 +372,7 @@ class LocalUpdate(HasHooks):
             if any(correction.should_stop(parameters) for correction in self.corrections):
                 break
         if kept is not None:
-            keep(optimizer, kept)
+            save_state(optimizer, kept)
         means = void_measures({name: float(total) / seen for name, total in totals.items()})
         return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
 
@@ -387,7 +393,7 @@ class LocalUpdate(HasHooks):
         edited = self.corrections, self.training.max_grad_norm
         captures = self.training.trace and optimizer_step.can_capture(parameters[0].device)
         if captures and not any(correction.requires_sequential for correction in self.corrections):
-            return captured_step(parameters, optimizer, *edited, fresh=fresh)
+            return make_captured_update(parameters, optimizer, *edited, fresh=fresh)
         return OptimizerStep(parameters, optimizer, None, *edited)
 
 
@@ -398,7 +404,7 @@ def seed_model(seed: int, device: torch.device) -> None:
         torch.get_device_module(device).manual_seed(seed)
 
 
-HOST = torch.device("cpu")
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,9 +428,9 @@ class LocalTraining(HasHooks):
     trace : record repeated steps; False keeps to autograd, for a model that reads what changes elsewhere
     """
 
-    corrected: ClassVar[bool] = True  # whether corrections can act on its steps
+    can_correct: ClassVar[bool] = True  # whether corrections can act on its steps
     update_type: ClassVar[type[LocalUpdate]] = LocalUpdate  # how the steps of a round are taken
-    optimizer: OptimizerOf
+    optimizer: OptimizerFactory
     local_epochs: int | None = 1
     local_steps: int | None = None
     batch_size: int | None = 32
@@ -435,7 +441,7 @@ class LocalTraining(HasHooks):
     private: list[str] = field(default_factory=list)
     personal: Personal | None = None
     keep_optimizer: bool = False
-    corrections: Mapping[str, Begin] = field(default_factory=dict)
+    corrections: Mapping[str, CorrectionFactory] = field(default_factory=dict)
     trace: bool = True
 
     def __post_init__(self) -> None:
@@ -450,7 +456,7 @@ class LocalTraining(HasHooks):
         check_stragglers(self.stragglers, self.least_work, *self.work)
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "client.max_grad_norm", norm, "above 0, or null")
-        spare_compiler()
+        avoid_compiler_import()
         check_rates(self.optimizer)
         check_corrections(self.corrections)
         if isinstance(self.optimizer, partial):  # Hydra's kind examines its target at every call
@@ -460,7 +466,7 @@ class LocalTraining(HasHooks):
     @property
     def remembers(self) -> bool:
         """Whether a node keeps anything from round to round."""
-        of_rounds = any(map(remembers, (self.personal, *self.corrections.values())))
+        of_rounds = any(map(is_stateful, (self.personal, *self.corrections.values())))
         return self.keep_optimizer or bool(self.private) or of_rounds
 
     @property
@@ -510,9 +516,9 @@ class LocalTraining(HasHooks):
     def idle_corrections(self, sizes: Iterable[int]) -> list[str]:
         """Return a line for each correction that does nothing at nodes of these sizes."""
         work = {(self.steps(size), self.steps_per_epoch(size)) for size in sizes if size}
-        return list(without_effect(self.corrections, work))
+        return list(find_ineffective(self.corrections, work))
 
-    def positions(self, size: int, draws: torch.Generator, device: torch.device = HOST) -> Iterator[Tensor]:
+    def positions(self, size: int, draws: torch.Generator, device: torch.device = CPU) -> Iterator[Tensor]:
         """Yield which of its examples each step takes: reshuffled every epoch, the last batch shorter.
 
         An epoch's order goes to ``device`` as a whole.
@@ -529,12 +535,12 @@ class LocalTraining(HasHooks):
     ) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield each step's inputs and targets; ``draws`` decides the order and the augmentation."""
         size = len(examples)
-        if self.whole(size) and not examples.augment:
+        if self.is_full_batch(size) and not examples.augment:
             yield from repeat(examples.batch(slice(None), device), self.steps(size))
         else:
             for positions in self.positions(size, draws, examples.place(device)):
                 yield examples.batch(positions, device, draws)
 
-    def whole(self, size: int) -> bool:
+    def is_full_batch(self, size: int) -> bool:
         """Say whether each step takes all of a node's examples."""
         return self.batch_size is None or self.batch_size >= size

@@ -52,9 +52,9 @@ class FedCM(PseudoGradientStrategy):
     def train_config(self) -> dict[str, ConfigScalar]:
         return {**super().train_config(), protocol.CLIENT_MOMENTUM: float(self.alpha)}
 
-    def unproved(self) -> str:
+    def describe_unverified(self) -> str:
         term = f"the momentum in the nodes' steps ({protocol.CLIENT_MOMENTUM} in the message's config)"
-        return " and ".join([term, *filter(None, [super().unproved()])])
+        return " and ".join([term, *filter(None, [super().describe_unverified()])])
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         rates, steps = (updates.metrics[name] for name in self.required_metrics)

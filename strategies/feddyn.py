@@ -43,7 +43,7 @@ class FedDyn(StatefulClientsStrategy):
     """
 
     sums: ClassVar[tuple[str, ...] | None] = ()
-    averages_uniformly: ClassVar[bool] = True  # the updates, whatever the weighting
+    is_uniform_mean: ClassVar[bool] = True  # the updates, whatever the weighting
     weighting: Weighting = Uniform()
     alpha: float = 0.1
 

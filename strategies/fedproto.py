@@ -29,7 +29,7 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from .core.pseudo_gradient import PseudoGradientStrategy
-from .core.replies import MOST_EXAMPLES, Records
+from .core.replies import MAX_EXAMPLES, Records
 from .grouped import LocalOnly
 from .parts.layout import Layout
 from .shared import protocol
@@ -66,7 +66,7 @@ class PrototypeExchange(PseudoGradientStrategy):
         counts = sent["counts"].cpu().double()
         if (
             bool((counts != counts.floor()).any() or (counts < 0).any())
-            or float(counts.sum()) > MOST_EXAMPLES
+            or float(counts.sum()) > MAX_EXAMPLES
         ):
             raise ValueError(
                 f"sent prototypes of {counts.tolist()[:3]} ... examples, expected whole numbers"

@@ -27,9 +27,9 @@ class FedProx(PseudoGradientStrategy):
         super().__post_init__()
         require(0 <= self.mu < float("inf"), "strategy.mu", self.mu, "0 or above")
 
-    def unproved(self) -> str:
+    def describe_unverified(self) -> str:
         term = [f"the proximal term ({protocol.PROXIMAL_MU} in the message's config)"] if self.mu else []
-        return " and ".join([*term, *filter(None, [super().unproved()])])
+        return " and ".join([*term, *filter(None, [super().describe_unverified()])])
 
     def train_config(self) -> dict[str, ConfigScalar]:
         return {**super().train_config(), protocol.PROXIMAL_MU: self.mu}

@@ -17,8 +17,15 @@ from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRec
 from flwr.serverapp import Grid
 
 from .core.pseudo_gradient import PseudoGradientStrategy
-from .core.replies import of_group, void_mean, within
-from .core.strategy import BaseStrategy, ServerData, TooManyFailedRounds, among, merged, require_covered
+from .core.replies import clamp_mean, find_void_means, select_group_replies
+from .core.strategy import (
+    BaseStrategy,
+    ServerData,
+    TooManyFailedRounds,
+    merge_metric_records,
+    require_covered,
+    warn_of_stalled_models,
+)
 from .parts.privacy import refuse_groups
 from .shared.checks import require, require_parts
 
@@ -49,8 +56,8 @@ class StrategyWrapper(BaseStrategy):
         self.inner.measure_norms()
 
     @property
-    def nodes_remember(self) -> bool:
-        return self.inner.nodes_remember
+    def has_stateful_nodes(self) -> bool:
+        return self.inner.has_stateful_nodes
 
     @property
     def needs_server_data(self) -> bool:
@@ -94,7 +101,7 @@ class Grouped(StrategyWrapper):
     _strategies: dict[str, PseudoGradientStrategy] = field(default_factory=dict, init=False, repr=False)
     _models: dict[str, ArrayRecord] = field(default_factory=dict, init=False, repr=False)
     _initial: ArrayRecord | None = field(default=None, init=False, repr=False)
-    _left_out: set[int] = field(default_factory=set, init=False, repr=False)  # in no group, and logged
+    _ungrouped: set[int] = field(default_factory=set, init=False, repr=False)  # in no group, and logged
 
     def __post_init__(self) -> None:
         """Refuse what is no strategy or no groups, and a privacy that would not hold."""
@@ -139,7 +146,7 @@ class Grouped(StrategyWrapper):
             self._build(self.initial_groups(list(range(self.inner.num_nodes))))
         return super().check(arrays)
 
-    def beyond_mean(self) -> str:
+    def describe_beyond_mean(self) -> str:
         """Name the models, of which a wrapper of Flower's knows one."""
         return "the models"
 
@@ -149,12 +156,12 @@ class Grouped(StrategyWrapper):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send each group its own model; ``arrays`` is the model that all of them start from."""
-        require_covered(self, self.beyond_mean())
+        require_covered(self, self.describe_beyond_mean())
         if not self._strategies:
             self._initial = arrays
-            groups = self.initial_groups(list(self.inner.available(grid)))
+            groups = self.initial_groups(list(self.inner.find_nodes(grid)))
             self.regroup(groups, dict.fromkeys(groups, arrays))
-        self._name_who_is_left_out(grid)
+        self._log_ungrouped_nodes(grid)
         return [
             message
             for name, strategy in self._strategies.items()
@@ -176,16 +183,20 @@ class Grouped(StrategyWrapper):
             )
         replies, rounds = list(replies), list[MetricRecord]()
         for name, strategy in self._strategies.items():
-            model, metrics = strategy.aggregate_train(server_round, of_group(name, replies))
+            model, metrics = strategy.aggregate_train(server_round, select_group_replies(name, replies))
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
-        self._end_if_lost()
-        among(server_round, {name: strategy.movement for name, strategy in self._strategies.items()})
-        return self._mean_model(), merged(rounds, [s.trained for s in self._strategies.values()])
+        self._stop_if_all_failed()
+        warn_of_stalled_models(
+            server_round, {name: strategy.stall_detector for name, strategy in self._strategies.items()}
+        )
+        return self._mean_model(), merge_metric_records(
+            rounds, [s.num_trained_examples for s in self._strategies.values()]
+        )
 
-    def pass_over(self, messages: Collection[Message]) -> None:
+    def stop_awaiting(self, messages: Collection[Message]) -> None:
         for strategy in self._strategies.values():
-            strategy.pass_over(messages)
+            strategy.stop_awaiting(messages)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -204,19 +215,19 @@ class Grouped(StrategyWrapper):
         """
         replies, tested, records = list(replies), list[float](), list[MetricRecord]()
         for name, strategy in self._strategies.items():
-            if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
+            if metrics := strategy.aggregate_evaluate(server_round, select_group_replies(name, replies)):
                 records.append(metrics)
                 tested.append(strategy.evaluation.num_examples)
         evaluations = [strategy.evaluation for strategy in self._strategies.values()]
-        diverged = [reply for one in evaluations for reply in one.diverged.values()]
-        void: dict[str, Any] = void_mean(
-            diverged, sum(len(one.judged) for one in evaluations), self.inner.examples_key
+        diverged = [reply for one in evaluations for reply in one.diverged_replies.values()]
+        void: dict[str, Any] = find_void_means(
+            diverged, sum(len(one.sound_replies) for one in evaluations), self.inner.examples_key
         )
-        mean: dict[str, Any] = dict(merged(records, tested)) if records else {}
+        mean: dict[str, Any] = dict(merge_metric_records(records, tested)) if records else {}
         for name, value in mean.items():
             numbers = [float(one[name]) for one in records if isinstance(one.get(name), int | float)]  # type: ignore[arg-type]
             if isinstance(value, float):  # and no list, whose elements are averaged
-                mean[name] = within(value, numbers)
+                mean[name] = clamp_mean(value, numbers)
         return MetricRecord({**mean, **void}) if mean or void else None
 
     def freeze(self, names: Iterable[str]) -> None:
@@ -238,7 +249,7 @@ class Grouped(StrategyWrapper):
 
     def owner_of(self, name: str) -> int | None:
         strategy = self._strategies.get(name)
-        nodes = (strategy.judges or strategy.members or ()) if strategy else ()
+        nodes = (strategy.evaluators or strategy.members or ()) if strategy else ()
         return nodes[0] if len(nodes) == 1 else None
 
     def max_num_models(self, num_nodes: int) -> int:
@@ -266,17 +277,17 @@ class Grouped(StrategyWrapper):
         for name, strategy in self._strategies.items():
             strategy.load_state_dict(state["strategies"][name])
 
-    def _name_who_is_left_out(self, grid: Grid) -> None:
+    def _log_ungrouped_nodes(self, grid: Grid) -> None:
         """Log the nodes in no group, each once: those that connected after the groups were made."""
-        known = self._left_out.union(*(strategy.members or () for strategy in self._strategies.values()))
-        if left_out := sorted(self.inner.available(grid).keys() - known):
+        known = self._ungrouped.union(*(strategy.members or () for strategy in self._strategies.values()))
+        if left_out := sorted(self.inner.find_nodes(grid).keys() - known):
             logger.warning("partitions %s are in no group and do not train", left_out)
-            self._left_out.update(left_out)
+            self._ungrouped.update(left_out)
 
-    def _end_if_lost(self) -> None:
+    def _stop_if_all_failed(self) -> None:
         strategies = self._strategies.values()
-        if all(strategy.failures.hopeless for strategy in strategies):
-            raise TooManyFailedRounds(f"for every model, {next(iter(strategies)).failures.hopeless}")
+        if all(strategy.failures.fatal_reason for strategy in strategies):
+            raise TooManyFailedRounds(f"for every model, {next(iter(strategies)).failures.fatal_reason}")
         count = min(strategy.failures.num_failed for strategy in strategies)
         if count >= self.inner.max_failed_rounds:
             raise TooManyFailedRounds(
@@ -306,14 +317,14 @@ def _require_groups(groups: Any) -> None:
 class LocalOnly(Grouped):
     """Local training only: every node trains its own model, the papers' baseline."""
 
-    stays_alone: ClassVar[bool] = True  # whether nodes train by themselves to the end
+    is_always_local: ClassVar[bool] = True  # whether nodes train by themselves to the end
 
     def __post_init__(self) -> None:
         """Refuse parts that compare nodes: a single one has nothing to be compared with."""
         super().__post_init__()
         if self.groups is None:
             self._build(self.initial_groups([0]))
-        if self.stays_alone:
+        if self.is_always_local:
             try:
                 self.inner.mask.require_nodes(1)
             except ValueError as error:

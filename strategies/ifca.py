@@ -35,7 +35,7 @@ from torch import Tensor
 
 from .core.pseudo_gradient import PseudoGradientStrategy, ServerState
 from .core.replies import metrics_of
-from .core.strategy import merged
+from .core.strategy import merge_metric_records
 from .parts.privacy import refuse_groups
 from .parts.updates import NoStep, Updates
 from .parts.weighting import Agnostic, ByExamples, Erosion, Uniform, Weighting
@@ -118,7 +118,7 @@ class IFCA(PseudoGradientStrategy):
             weights[rows.to(weights.device)] = result.weights
             by_cluster[number] = result.metrics
             if not result.is_masked:
-                self._watch.name(self, {"mask"})
+                self._part_check.report(self, {"mask"})
         if weights is None:
             raise lack
         self.server_state = self._states[0]
@@ -130,7 +130,7 @@ class IFCA(PseudoGradientStrategy):
         if self.num_models == 1:
             return by_cluster[0]
         records = [MetricRecord(dict(metrics)) for metrics in by_cluster.values()]
-        mean: dict[str, Any] = dict(merged(records, [nodes[number] for number in by_cluster]))
+        mean: dict[str, Any] = dict(merge_metric_records(records, [nodes[number] for number in by_cluster]))
         return mean | {f"nodes-cluster{number}": count for number, count in enumerate(nodes)}
 
     def _start_from(self, arrays: ArrayRecord) -> None:
@@ -140,7 +140,10 @@ class IFCA(PseudoGradientStrategy):
         self._models = [arrays, *(self._models[1:] or [arrays] * (self.num_models - 1))]
         states = self._states or [ServerState(self.accountant)] * self.num_models
         others = zip(states[1:], self._models[1:], strict=True)
-        self._states = [self.server_state, *(state.at(model, self.layout) for state, model in others)]
+        self._states = [
+            self.server_state,
+            *(state.with_model(model, self.layout) for state, model in others),
+        ]
 
     def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         """Return each cluster's model, ``cluster0``, ...; before the first round, and of one, ``global``."""
@@ -168,7 +171,7 @@ class IFCA(PseudoGradientStrategy):
         super().load_state_dict(state)
         empty = ServerState(self.accountant)
         self._models = [ArrayRecord(), *state["models"]] if state["models"] else []
-        self._states = [self.server_state, *(empty.loaded(other) for other in state["states"])]
+        self._states = [self.server_state, *(empty.with_loaded_state(other) for other in state["states"])]
         self._chosen = dict(state["chosen"])
 
 

@@ -32,13 +32,13 @@ from flwr.app import ConfigScalar
 from torch import Tensor
 
 from .core.pseudo_gradient import PseudoGradientStrategy
-from .parts.privacy import NoPrivacy, refuse
+from .parts.privacy import NoPrivacy, raise_no_guarantee
 from .parts.updates import Updates
 from .shared import protocol
 from .shared.checks import require
 from .shared.seeding import Purpose, generator
 
-LEAST = 1e-12  # a node with a utility of 0 may be drawn where there are no others
+MIN_UTILITY = 1e-12  # a node with a utility of 0 may be drawn where there are no others
 
 
 @dataclass(kw_only=True, eq=False)
@@ -75,7 +75,9 @@ class Oort(PseudoGradientStrategy):
             require(0 <= value <= 1, f"strategy.{name}", value, "in [0, 1]")
         require(self.staleness >= 0, "strategy.staleness", self.staleness, "0 or above")
         if type(self.privacy) is not NoPrivacy:
-            refuse("strategy=oort chooses who trains by losses without noise", "choose another strategy")
+            raise_no_guarantee(
+                "strategy=oort chooses who trains by losses without noise", "choose another strategy"
+            )
 
     def for_group(self, name: str, members: tuple[int, ...]) -> Self:
         raise ValueError(
@@ -110,7 +112,7 @@ class Oort(PseudoGradientStrategy):
         utilities = self.compute_utilities(known, server_round)
         cut = self.cut_off * sorted(utilities.values(), reverse=True)[count - 1]
         admitted = [k for k in known if utilities[k] >= cut]
-        shares = np.array([utilities[k] for k in admitted]) + LEAST
+        shares = np.array([utilities[k] for k in admitted]) + MIN_UTILITY
         return [int(k) for k in rng.choice(admitted, count, replace=False, p=shares / shares.sum())]
 
     def compute_utilities(self, known: Sequence[int], server_round: int) -> Mapping[int, float]:

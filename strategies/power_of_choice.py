@@ -25,10 +25,10 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from .core.client_registry import sample
+from .core.client_registry import sample_partitions
 from .core.pseudo_gradient import PseudoGradientStrategy
 from .core.strategy import Question
-from .parts.privacy import NoPrivacy, refuse
+from .parts.privacy import NoPrivacy, raise_no_guarantee
 from .parts.updates import Updates
 from .shared import protocol
 from .shared.checks import require, require_count
@@ -69,7 +69,7 @@ class PowerOfChoice(PseudoGradientStrategy):
         )
         if type(self.privacy) is not NoPrivacy:
             losses = "strategy=power_of_choice chooses who trains by losses without noise"
-            refuse(losses, "choose another strategy")
+            raise_no_guarantee(losses, "choose another strategy")
 
     def for_group(self, name: str, members: tuple[int, ...]) -> Self:
         raise ValueError(
@@ -84,7 +84,7 @@ class PowerOfChoice(PseudoGradientStrategy):
     def choose_candidates(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Draw the candidates."""
         count = max(self.count_in_round(len(partition_ids)), self.candidates)
-        return sample(partition_ids, count, self.seed, server_round)
+        return sample_partitions(partition_ids, count, self.seed, server_round)
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the candidates with the largest losses."""
@@ -94,7 +94,7 @@ class PowerOfChoice(PseudoGradientStrategy):
             drawn = list(losses)
         else:
             losses, drawn = self._losses, self.choose_candidates(partition_ids, server_round)
-        first = set(sample(drawn, count, self.seed, server_round))  # of equal losses
+        first = set(sample_partitions(drawn, count, self.seed, server_round))  # of equal losses
         ranked = sorted(drawn, key=lambda k: (-losses.get(k, float("inf")), k not in first))
         return sorted(ranked[:count])
 

@@ -37,7 +37,7 @@ from .shared.checks import require
 from .shared.compression import NoCompression
 from .shared.seeding import Purpose, generator
 
-PLAIN = {  # by part: the one that makes the step a plain mean, and its option
+REQUIRED_PARTS = {  # by part: the one that makes the step a plain mean, and its option
     "weighting": (Uniform, "uniform"),
     "aggregation": (Mean, "mean"),
     "server_optimizer": (Identity, "identity"),
@@ -46,7 +46,7 @@ PLAIN = {  # by part: the one that makes the step a plain mean, and its option
     "privacy": (NoPrivacy, "none"),
     "compression": (NoCompression, "none"),
 }
-WHY = "under strategy=scaffnew, which needs the plain mean of all nodes"
+REQUIREMENT = "under strategy=scaffnew, which needs the plain mean of all nodes"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -66,15 +66,15 @@ class Scaffnew(StatefulClientsStrategy):
         """Refuse a p outside (0, 1], and what would leave the sum of the variates other than 0."""
         super().__post_init__()
         require(0 < self.probability <= 1, "strategy.probability", self.probability, "above 0, at most 1")
-        for name, (kind, option) in PLAIN.items():
+        for name, (kind, option) in REQUIRED_PARTS.items():
             part = type(getattr(self, name))
-            require(part is kind, name, part.__name__, f"{option} {WHY}")
+            require(part is kind, name, part.__name__, f"{option} {REQUIREMENT}")
         eta = getattr(self.step_size, "eta", None)
-        require(eta == 1, "step_size.eta", eta, f"1 {WHY}")
+        require(eta == 1, "step_size.eta", eta, f"1 {REQUIREMENT}")
         count, share = self.nodes_per_round, self.fraction_train
-        require(count in (None, self.num_nodes), "nodes_per_round", count, f"null {WHY}")
-        require(share in (None, 1), "fraction_train", share, f"None {WHY}")
-        require(self.dropout == 0, "participation.dropout", self.dropout, f"0 {WHY}")
+        require(count in (None, self.num_nodes), "nodes_per_round", count, f"null {REQUIREMENT}")
+        require(share in (None, 1), "fraction_train", share, f"None {REQUIREMENT}")
+        require(self.dropout == 0, "participation.dropout", self.dropout, f"0 {REQUIREMENT}")
 
     def draw_local_steps(self, server_round: int) -> int:
         """Return how many steps each node takes in a round: the first after which they communicate."""

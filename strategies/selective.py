@@ -41,7 +41,7 @@ class SelectiveFedAvg(LocalOnly):
     seed : for groupings that draw
     """
 
-    stays_alone: ClassVar[bool] = False
+    is_always_local: ClassVar[bool] = False
     grouping: Grouping = Overlap()
     local_rounds: int = 5
     server_data: ServerData | None = None
@@ -90,7 +90,7 @@ class SelectiveFedAvg(LocalOnly):
 
     def _name_untrained(self) -> None:
         """Warn of nodes that are grouped by a model that they have never trained."""
-        kept = self.inner.registry.ledger.kept
+        kept = self.inner.registry.contribution_log.counts
         nodes = (k for strategy in self._strategies.values() for k in strategy.members or ())
         if idle := [k for k in nodes if not kept.get(k, {}).get("updates")]:
             line = "partitions %s have not trained in rounds 1 to %d: they are grouped by the initial model"

@@ -14,10 +14,10 @@ from typing import ClassVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
-from .core.client_registry import sample
+from .core.client_registry import sample_partitions
 from .core.pseudo_gradient import PseudoGradientStrategy
 from .grouped import Grouped
-from .parts.weighting import EACH, Erosion, Weighting, alphas
+from .parts.weighting import EVERY_NODE, Erosion, Weighting, get_alphas
 
 
 @dataclass(kw_only=True, eq=False)
@@ -32,14 +32,16 @@ class WeightErosion(PseudoGradientStrategy):
         if not partition_ids:
             return []
         requester = self._requester
-        alpha = alphas(self.server_state.weighting, max(partition_ids) + 1)
+        alpha = get_alphas(self.server_state.weighting, max(partition_ids) + 1)
         others = [k for k in partition_ids if k != requester and alpha[k].max() > 0]
         count = self.count_in_round(len(partition_ids)) - 1
-        here = [requester] if requester in partition_ids else []  # else the round fails, see Erosion.lacks
-        return sorted([*sample(others, count, self.seed, server_round), *here])
+        here = (
+            [requester] if requester in partition_ids else []
+        )  # else the round fails, see Erosion.find_lack
+        return sorted([*sample_partitions(others, count, self.seed, server_round), *here])
 
     @property
-    def names_partitions(self) -> bool:
+    def has_named_partitions(self) -> bool:
         """True: the requester is named."""
         return True
 
@@ -71,7 +73,7 @@ class WeightErosionForAll(Grouped):
                 f"strategy=weight_erosion_all needs inner=weight_erosion, not {type(self.inner).__name__} "
                 f"with weighting={type(self.inner.weighting).__name__}"
             )
-        if self.inner.weighting.requester == EACH:
+        if self.inner.weighting.requester == EVERY_NODE:
             self.inner = replace(self.inner, weighting=replace(self.inner.weighting, requester=0))
 
     def initial_groups(self, partition_ids: list[int]) -> dict[str, tuple[int, ...]]:
@@ -85,7 +87,7 @@ class WeightErosionForAll(Grouped):
         assert isinstance(weighting, Erosion)
         requester = int(name.removeprefix("node"))
         strategy.weighting = replace(weighting, requester=requester)
-        strategy.judges = (requester,)  # the model is its own
+        strategy.evaluators = (requester,)  # the model is its own
         return strategy
 
     def aggregate_train(
@@ -97,6 +99,6 @@ class WeightErosionForAll(Grouped):
         count = max((len(state["alpha"]) for state in known if state), default=0)
         for k in range(count):
             metrics.pop(f"weight-{k}", None)
-            means = [float(alphas(state, count)[k].mean()) for state in known if state]
+            means = [float(get_alphas(state, count)[k].mean()) for state in known if state]
             metrics[f"mean-weight-{k}"] = fmean(means)
         return arrays, metrics

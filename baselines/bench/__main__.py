@@ -27,22 +27,22 @@ from .start import Start
 TINY = "experiment=fedexp/synthetic strategy=fedexp step_size.epsilon=0 strategy.average_last=1"
 MNIST = "device=cpu dataset=mnist dataset.load.images.download=false partitioner=iid"
 LENET = f"{MNIST} model=lenet num_nodes=10"
-TOGETHER, APART = "runtime.batch_clients=true", "runtime.batch_clients=false"
+BATCHED_OVERRIDE, SEQUENTIAL_OVERRIDE = "runtime.batch_clients=true", "runtime.batch_clients=false"
 RAY = "runtime=ray runtime.cpus=2"
 ADDMM, LOOP, PROCESSES = "loop of addmm_", "plain loop, cpu", "plain loops in 2 processes"
-RECORDED = 12  # rounds; the first three take most of their steps before the step is recorded
+MIN_RECORDED_ROUNDS = 12  # rounds; the first three take most of their steps before the step is recorded
 
-SMALLEST = {"at_most": 0.015 / 0.0032, "seconds": 0.015, "flower": 0.1}  # where the loop takes 3.2 ms
+SMALLEST_GOALS = {"at_most": 0.015 / 0.0032, "seconds": 0.015, "flower": 0.1}  # where the loop takes 3.2 ms
 TINY_WAYS = {
-    "inline, nodes together": Way(TOGETHER, ADDMM, **SMALLEST),
-    "inline, nodes together, 2 threads": Way(f"{TOGETHER} threads=2", ADDMM, **SMALLEST),
-    "inline, one by one": Way(APART, ADDMM, **SMALLEST),
+    "inline, nodes together": Way(BATCHED_OVERRIDE, ADDMM, **SMALLEST_GOALS),
+    "inline, nodes together, 2 threads": Way(f"{BATCHED_OVERRIDE} threads=2", ADDMM, **SMALLEST_GOALS),
+    "inline, one by one": Way(SEQUENTIAL_OVERRIDE, ADDMM, **SMALLEST_GOALS),
     "ray, 2 workers": Way(RAY, ADDMM, seconds=0.035, flower=0.2),
 }
 BATCHED = {
-    "inline, nodes together, cpu": Way(TOGETHER, LOOP),
-    "inline, nodes together, 2 threads, cpu": Way(f"{TOGETHER} threads=2", LOOP, 0.35),
-    "inline, one by one, cpu": Way(APART, LOOP),
+    "inline, nodes together, cpu": Way(BATCHED_OVERRIDE, LOOP),
+    "inline, nodes together, 2 threads, cpu": Way(f"{BATCHED_OVERRIDE} threads=2", LOOP, 0.35),
+    "inline, one by one, cpu": Way(SEQUENTIAL_OVERRIDE, LOOP),
 }
 CONVOLUTIONS = {
     "inline, cpu": Way("", LOOP, 1.1),
@@ -53,8 +53,10 @@ CONVOLUTIONS = {
 ON_RAY = {"ray, 2 workers": Way(RAY, PROCESSES, 1.0)}
 WORKLOADS: tuple[Workload, ...] = (
     RoundTime("tiny", TINY, TINY_WAYS, {ADDMM: addmm}, 100, Client.of_regression),
-    RoundTime("softmax", f"{MNIST} model=softmax num_nodes=100", BATCHED, {LOOP: loop}, RECORDED),
-    RoundTime("mlp30", f"{MNIST} model=mlp30 num_nodes=100", BATCHED, {LOOP: loop}, RECORDED),
+    RoundTime(
+        "softmax", f"{MNIST} model=softmax num_nodes=100", BATCHED, {LOOP: loop}, MIN_RECORDED_ROUNDS
+    ),
+    RoundTime("mlp30", f"{MNIST} model=mlp30 num_nodes=100", BATCHED, {LOOP: loop}, MIN_RECORDED_ROUNDS),
     RoundTime("lenet", LENET, CONVOLUTIONS, {LOOP: loop}),
     RoundTime("lenet-ray", LENET, ON_RAY, {PROCESSES: Processes}),
     Start("start"),

@@ -32,7 +32,7 @@ from torch.nn.functional import log_softmax
 from baselines.experiment.experiment import Experiment, load
 from baselines.experiment.overrides import ROOT, HelpParagraphs
 from baselines.reports.tables import markdown_table
-from clients.fast.cuda_graphs import capture
+from clients.fast.cuda_graphs import capture_graph
 
 from .by_hand import noise_setting
 from .report import Workload, describe_machine, round_seconds
@@ -123,7 +123,7 @@ class Captured:
         if self.device.type != "cuda":
             return step
         before = [p.clone() for p in self.params]
-        replay, _ = capture(step)
+        replay, _ = capture_graph(step)
         torch._foreach_copy_(self.params, before)
         return replay
 
@@ -153,7 +153,7 @@ def model_of(captured: Captured) -> nn.Module:
 # The workloads. Pictures are noise. Goals in seconds are those for one H100.
 
 
-LIMIT = "hand-written round"
+LIMIT_NAME = "hand-written round"
 MNIST, CIFAR = (1, 28), (3, 32)  # channels, pixels of a side
 
 
@@ -210,12 +210,12 @@ def _round(
     def limit(autocast: torch.dtype | None, of: str, rounds: int) -> AbstractContextManager[Captured]:
         return nullcontext(Captured(load(of), rounds, together, autocast))
 
-    half = f"{LIMIT}, bfloat16"
+    half = f"{LIMIT_NAME}, bfloat16"
     ways = {
-        "ours": Way("", LIMIT, at_most, seconds),
+        "ours": Way("", LIMIT_NAME, at_most, seconds),
         "ours, bfloat16": Way("autocast=bfloat16", half),
     }
-    limits = {LIMIT: partial(limit, None), half: partial(limit, torch.bfloat16)}
+    limits = {LIMIT_NAME: partial(limit, None), half: partial(limit, torch.bfloat16)}
     return RoundTime(name, setting, ways, limits, rounds)
 
 
@@ -228,7 +228,7 @@ def device_setting(shape: tuple[int, int], examples: int, nodes: int, batch: int
 
 
 HEADINGS = ("what", "found", "expected", "holds")
-MARK = "mark.gpu"
+GPU_MARK = "mark.gpu"
 PYTEST = (
     "-m",
     "gpu",
@@ -239,12 +239,12 @@ PYTEST = (
     "--color=no",
     "--tb=short",
 )
-COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
-ENDED = re.compile(r" in [\d.]+s")  # pytest's last line
-EXPECTED = "all pass"
-SHOWN = 3  # number of failures named
-TESTS = 0.5  # share of the time, at most
-JUDGED = re.compile(r": (not )?met")  # shown in the last column
+OUTCOME_COUNT = re.compile(r"(\d+) (passed|failed|error|skipped)")
+PYTEST_END = re.compile(r" in [\d.]+s")  # pytest's last line
+ALL_PASS = "all pass"
+MAX_FAILURES_NAMED = 3  # number of failures named
+TEST_TIME_SHARE = 0.5  # share of the time, at most
+GOAL_VERDICT = re.compile(r": (not )?met")  # shown in the last column
 
 
 @dataclass(frozen=True)
@@ -304,29 +304,33 @@ def write_checks(checks: Sequence[Check], machine: Mapping[str, object], target:
 def find_test_files() -> list[Path]:
     """Return the files with GPU tests; they are read as text, since importing some needs Ray."""
     files = (ROOT / "tests").rglob("test_*.py")
-    return sorted(path.relative_to(ROOT) for path in files if MARK in path.read_text(encoding="utf-8"))
+    return sorted(path.relative_to(ROOT) for path in files if GPU_MARK in path.read_text(encoding="utf-8"))
 
 
 def read_tests(file: Path, output: str, status: int | None) -> Check:
     """Return the check of a file's tests from pytest's output; ``status`` None: it ran out of time."""
     lines = [line for line in output.splitlines() if line.strip()]
     last = lines[-1] if lines else "no output"
-    counts = {outcome: int(count) for count, outcome in COUNTS.findall(last)} if ENDED.search(last) else {}
+    counts = (
+        {outcome: int(count) for count, outcome in OUTCOME_COUNT.findall(last)}
+        if PYTEST_END.search(last)
+        else {}
+    )
     if status is None:
-        return Check(str(file), "out of time before its end", EXPECTED, None)
+        return Check(str(file), "out of time before its end", ALL_PASS, None)
     if not counts:  # a crash, or no such test
-        return Check(str(file), f"ended early with status {status}: {last}", EXPECTED, False)
+        return Check(str(file), f"ended early with status {status}: {last}", ALL_PASS, False)
     failures = [line.rpartition("::")[2] for line in lines if line.startswith(("FAILED ", "ERROR "))]
     counted_texts = [f"{counts.get('passed', 0)} of {sum(counts.values())} pass"]
     if failures:
         counted_texts.append(
-            f"failed: {'; '.join(failures[:SHOWN])}{', ...' if len(failures) > SHOWN else ''}"
+            f"failed: {'; '.join(failures[:MAX_FAILURES_NAMED])}{', ...' if len(failures) > MAX_FAILURES_NAMED else ''}"
         )
     if "skipped" in counts:
         why = next((line.partition(": ")[2] for line in lines if line.startswith("SKIPPED [")), "")
         counted_texts.append(f"{counts['skipped']} skipped: {why}")
     holds = False if failures else None if "skipped" in counts else True
-    return Check(str(file), "; ".join(counted_texts), EXPECTED, holds)
+    return Check(str(file), "; ".join(counted_texts), ALL_PASS, holds)
 
 
 def bench_command(name: str, options: argparse.Namespace, folder: Path) -> list[str]:
@@ -351,7 +355,7 @@ def read_benchmark(name: str, folder: Path, output: str, status: int | None) -> 
             )
             text = f"{value}; {beside}" if beside else value
             what = f"{workload}: {subject}, a {quantity}"
-            checks.append(Check(what, text, JUDGED.sub("", goal), "not met" not in goal))
+            checks.append(Check(what, text, GOAL_VERDICT.sub("", goal), "not met" not in goal))
     return checks
 
 
@@ -384,7 +388,9 @@ def _checks(options: argparse.Namespace, began: float, out: Console) -> Iterator
     for file in find_test_files():
         out.print(f"{file} ...")
         command = [sys.executable, "-m", "pytest", *PYTEST, "-p", "no:cacheprovider", str(file)]
-        yield read_tests(file, *_run(command, options.output / f"{file.stem}.log", began + TESTS * seconds))
+        yield read_tests(
+            file, *_run(command, options.output / f"{file.stem}.log", began + TEST_TIME_SHARE * seconds)
+        )
     for workload in workloads(options.device, SMALL):  # only for their names
         out.print(f"benchmark {workload.name} ...")
         folder = options.output / workload.name

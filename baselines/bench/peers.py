@@ -51,7 +51,7 @@ class Peer:
     measure: Callable[[], float]
 
 
-def present(workload: str, peers: Sequence[Peer], wanted: bool) -> Contenders:
+def list_present_peers(workload: str, peers: Sequence[Peer], wanted: bool) -> Contenders:
     """Return the peers that can run, by name; print a line for each other one."""
     console = Console(highlight=False, soft_wrap=True, markup=False)
     contenders: Contenders = {}
@@ -84,7 +84,7 @@ def flower_seconds(setting: str, client_of: ClientOf, rounds: int) -> float:
     logger.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
     experiment = load(setting)
-    strategy = _Timed(min_available_nodes=experiment.settings.num_nodes)
+    strategy = _TimedFedAvg(min_available_nodes=experiment.settings.num_nodes)
     server_app = ServerApp()
 
     @server_app.main()
@@ -107,7 +107,7 @@ def flower_seconds(setting: str, client_of: ClientOf, rounds: int) -> float:
     return median(after - before for before, after in pairwise(strategy.starts[1:]))
 
 
-class _Timed(FedAvg):
+class _TimedFedAvg(FedAvg):
     """Flower's FedAvg, recording when each round begins."""
 
     def __init__(self, min_available_nodes: int) -> None:
@@ -168,7 +168,7 @@ def pfl_seconds(model: nn.Module, clients: Sequence[Client], rounds: int) -> flo
     users = cycle(range(len(clients)))  # all take part in every round
     datasets = [Dataset((each.inputs, each.targets)) for each in clients]
     data = FederatedDataset(lambda user: datasets[user], partial(next, users))
-    judged = _Judged(model, client)
+    judged = _PflModel(model, client)
     clock = _clock()
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
@@ -191,7 +191,7 @@ def pfl_seconds(model: nn.Module, clients: Sequence[Client], rounds: int) -> flo
     return median(after - before for before, after in pairwise(clock.ends))
 
 
-class _Judged(nn.Module):
+class _PflModel(nn.Module):
     """A model with the two methods that pfl needs."""
 
     def __init__(self, model: nn.Module, client: Client) -> None:

@@ -87,7 +87,7 @@ class RoundTime(Workload):
 
     def _peers(self, wanted: bool) -> Contenders:
         known = peers.all_peers(self.setting, self.client_of, min(self.rounds, PEER_ROUNDS))
-        return peers.present(self.name, known, wanted)
+        return peers.list_present_peers(self.name, known, wanted)
 
     def _goals(self, way: Way, others: Contenders) -> dict[str, float | None]:
         return {

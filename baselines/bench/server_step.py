@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 
 from baselines.experiment.experiment import load
 from baselines.grids.inline import InlineGrid
-from clients.round import load as load_model
+from clients.round import load_arrays as load_model
 from strategies import AgreementMask, PseudoGradientStrategy, Updates
 from strategies.core.replies import Workspace
 from strategies.shared import protocol
@@ -76,7 +76,7 @@ class ServerStep(Workload):
         return rows
 
     def _seconds(self, repeats: int) -> list[Row]:
-        strategy, replies = play_round(self.model, self.nodes)
+        strategy, replies = simulate_round(self.model, self.nodes)
         updates = stack_replies(strategy, replies)
         whole = "aggregate_train (weighting=examples)"
         calls = {SUM: _sum(updates), **{part: make_step(self.model, part, updates) for part in PARTS}}
@@ -86,7 +86,7 @@ class ServerStep(Workload):
         return compared(self.name, "step", "s", samples, goals | {whole: {SUM: None}})
 
     def _rank_seconds(self, repeats: int) -> list[Row]:
-        updates = stack_replies(*play_round(self.model, self.rank_nodes))
+        updates = stack_replies(*simulate_round(self.model, self.rank_nodes))
         few = f", {self.rank_nodes} nodes"
         contenders = {SUM + few: _timed(_sum(updates), self.steps)}
         contenders |= {part + few: _timed(make_step(self.model, part, updates), 1) for part in RANKS}
@@ -120,7 +120,7 @@ class DeviceStep(Workload):
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
         """Measure both alternately."""
-        updates = stack_replies(*play_round(self.model, self.nodes))
+        updates = stack_replies(*simulate_round(self.model, self.nodes))
         calls = {MASKED: make_step(self.model, MASKED, updates), BY_HAND: _mask_by_hand(updates.deltas)}
         for call in calls.values():
             call()  # a device loads its kernels at their first launch
@@ -174,7 +174,7 @@ def measure_memory(model: str, nodes: int, part: str) -> tuple[int, int]:
 
     It needs a fresh process: it stacks the replies and takes two steps, the second with optimizer state.
     """
-    sender, replies = play_round(model, nodes)
+    sender, replies = simulate_round(model, nodes)
     strategy = load_strategy(model, nodes, part)
     before = resident()
     updates = stack_replies(sender, replies)
@@ -201,7 +201,7 @@ def load_strategy(model: str, nodes: int, part: str) -> PseudoGradientStrategy:
     return strategy
 
 
-def play_round(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message]]:
+def simulate_round(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message]]:
     """Return FedAvg after it has asked ``nodes`` nodes to train, and their replies."""
     experiment = load(f"{model} num_nodes={nodes}")
     strategy = experiment.strategy()
@@ -216,8 +216,8 @@ def stack_replies(strategy: PseudoGradientStrategy, replies: list[Message]) -> U
     """Return the replies checked and stacked, as ``aggregate_train`` does."""
     assert strategy.layout is not None
     strategy._workspace = Workspace()
-    answered = strategy._answers(MessageType.TRAIN, replies)
-    return strategy._collect(1, answered, strategy.layout).updates
+    answered = strategy._match_replies(MessageType.TRAIN, replies)
+    return strategy._collect_replies(1, answered, strategy.layout).updates
 
 
 def _random_app(model: str) -> ClientApp:

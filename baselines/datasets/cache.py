@@ -24,10 +24,10 @@ from torch import Tensor
 logger = logging.getLogger("flwr.datasets")
 FOLDER = "florilegium-cache"
 Arrays = dict[str, Tensor]
-DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError)
+DAMAGE_ERRORS = (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError)
 
 
-def cached(
+def load_cached(
     name: str,
     settings: object,
     root: Path,
@@ -151,7 +151,7 @@ def _read(file: Path, before: str, whole: bool) -> Arrays | None:
             return {info.filename.removesuffix(".npy"): _tensor(stream, info) for info in members}
     except FileNotFoundError:
         return None
-    except DAMAGE as error:
+    except DAMAGE_ERRORS as error:
         logger.warning("the cache file %s is damaged (%s): it is not used", file, error)
         return None
 

@@ -59,7 +59,7 @@ def cmnist(
         *parts(arrays),
         task=Classification(),
         transform=normalize,
-        node_transform=partial(_turned, normalize, node_turn, colour_seed) if node_turn else None,
+        node_transform=partial(_rotate_for_node, normalize, node_turn, colour_seed) if node_turn else None,
     )
 
 
@@ -90,7 +90,9 @@ def _matrix(angle: float, device: torch.device) -> Tensor:
     return (cos * torch.eye(3) + (1 - cos) / 3 + sin / math.sqrt(3) * across).to(device)
 
 
-def _turned(normalize: Normalize, node_turn: float, seed: int, partition_id: int) -> ColourRotation:
+def _rotate_for_node(
+    normalize: Normalize, node_turn: float, seed: int, partition_id: int
+) -> ColourRotation:
     """Return how one node sees."""
     rng = generator(seed, Purpose.NODE_COLOUR, partition_id=partition_id)
     return ColourRotation(rng.uniform(-node_turn, node_turn), normalize)
@@ -139,13 +141,13 @@ def cmnist_maps(
     colour_seed : decides which digit has which colour, at each node and in the test set
     mean, std : per channel, of pixels in [0, 1]
     """
-    arrays = images.derive("cmnist_maps", "grey, label, nothing", _labelled)
+    arrays = images.derive("cmnist_maps", "grey, label, nothing", _add_label_channel)
     labels = int(arrays["train_targets"].max()) + 1
     normalize = Normalize(tuple(mean), tuple(std))
     return Dataset(
         *parts(arrays),
         task=Classification(),
-        transform=_painted(labels, generator(colour_seed, Purpose.COLOUR), normalize),
+        transform=_draw_colours(labels, generator(colour_seed, Purpose.COLOUR), normalize),
         node_transform=partial(_of_node, labels, colour_seed, normalize),
     )
 
@@ -175,7 +177,7 @@ def _tensor(palette: tuple[tuple[float, float, float], ...], device: torch.devic
     return torch.tensor(palette, device=device)
 
 
-def _labelled(grey: Arrays) -> dict[str, np.ndarray]:
+def _add_label_channel(grey: Arrays) -> dict[str, np.ndarray]:
     """Put the label into a channel, since a transform sees only inputs; the shape is that of colour images."""
     arrays = {name: tensor.numpy() for name, tensor in grey.items()}
     for part in ("train", "test"):
@@ -187,9 +189,9 @@ def _labelled(grey: Arrays) -> dict[str, np.ndarray]:
 
 def _of_node(labels: int, seed: int, normalize: Normalize, partition_id: int) -> Painted:
     """Return how one node sees."""
-    return _painted(labels, generator(seed, Purpose.NODE_COLOUR, partition_id=partition_id), normalize)
+    return _draw_colours(labels, generator(seed, Purpose.NODE_COLOUR, partition_id=partition_id), normalize)
 
 
-def _painted(labels: int, rng: np.random.Generator, normalize: Normalize) -> Painted:
+def _draw_colours(labels: int, rng: np.random.Generator, normalize: Normalize) -> Painted:
     """Draw a colour for each label: red, green and blue in [0, 1]."""
     return Painted(tuple((r, g, b) for r, g, b in rng.random((labels, 3)).tolist()), normalize)

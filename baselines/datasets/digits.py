@@ -11,7 +11,7 @@ import numpy as np
 
 from clients import Classification, Normalize
 
-from .cache import cached, own_folder
+from .cache import load_cached, own_folder
 from .dataset import Dataset, parts
 
 
@@ -40,7 +40,7 @@ def digits(mean: list[float], std: list[float], test_size: float, split_seed: in
         return dict(zip(names, arrays, strict=True))
 
     settings = (test_size, split_seed, version("scikit-learn"))
-    arrays = cached("digits", settings, own_folder(), _source(), build)
+    arrays = load_cached("digits", settings, own_folder(), _source(), build)
     return Dataset(*parts(arrays), Classification(), Normalize(tuple(mean), tuple(std), scale=16.0))
 
 

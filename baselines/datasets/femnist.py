@@ -13,7 +13,7 @@ import numpy as np
 from baselines.errors import UserError
 from clients import Classification, Normalize
 
-from .cache import cached
+from .cache import load_cached
 from .dataset import Dataset, parts
 from .hub import read_hub
 from .tables import Table, arrays_of, hold_out
@@ -58,7 +58,7 @@ def femnist(
         train, test = tables if len(tables) > 1 else hold_out(tables[0])
         return arrays_of(train, test)
 
-    arrays = cached("femnist", (hub_name, num_classes), Path(root), [leaf], build)
+    arrays = load_cached("femnist", (hub_name, num_classes), Path(root), [leaf], build)
     owners = arrays.pop("owners").numpy()
     transform = Normalize(tuple(mean), tuple(std))
     return Dataset(*parts(arrays), task=Classification(), transform=transform, owners=owners)

@@ -13,7 +13,7 @@ from clients.examples import Inputs, Transform
 
 from .dataset import Dataset
 
-LOOKED_AT = 16  # rows
+NUM_ROWS_CHECKED = 16  # rows
 
 
 def from_torch(
@@ -80,5 +80,5 @@ def _is(source: Any, row: int, targets: Tensor) -> bool:
 
 def _some(count: int) -> list[int]:
     """Return row numbers spread over the data set, on which ``targets`` are compared with the items'."""
-    places = (round(place * (count - 1) / (LOOKED_AT - 1)) for place in range(LOOKED_AT))
+    places = (round(place * (count - 1) / (NUM_ROWS_CHECKED - 1)) for place in range(NUM_ROWS_CHECKED))
     return sorted({place for place in places if place >= 0})

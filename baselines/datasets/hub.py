@@ -14,9 +14,9 @@ from baselines.errors import UserError
 from clients import Classification, Normalize
 from clients.augment import Augmentation
 
-from .cache import cached
+from .cache import load_cached
 from .dataset import Dataset, parts
-from .labels import RULE, class_names
+from .labels import RULE_VERSION, class_names
 from .tables import Table, arrays_of, hold_out, number_labels
 
 
@@ -51,7 +51,7 @@ def hub(
             "dataset.image and dataset.label to its columns"
         )
     columns: dict[str, str | None] = {"image": image, "label": label, "writer": writer}
-    settings = (name, columns, subset, train_split, test_split, size, RULE)
+    settings = (name, columns, subset, train_split, test_split, size, RULE_VERSION)
 
     def build() -> dict[str, np.ndarray]:
         tables = read_hub(name, subset, [train_split, test_split], columns, size)
@@ -63,7 +63,7 @@ def hub(
         return arrays | {"mean": pixels.mean(axes), "std": pixels.std(axes).clip(1e-3)}
 
     folder = [Path(name)] if Path(name).is_dir() else []
-    arrays = cached(Path(name).name, settings, Path(cache), folder, build)
+    arrays = load_cached(Path(name).name, settings, Path(cache), folder, build)
     writers = arrays.pop("owners", None)
     mean, std = (tuple(arrays.pop(key).tolist()) for key in ("mean", "std"))
     return Dataset(

@@ -14,11 +14,11 @@ from baselines.errors import UserError
 from clients import Classification, Normalize
 from clients.augment import Augmentation
 
-from .cache import Arrays, cached
+from .cache import Arrays, load_cached
 from .dataset import Dataset, parts
 
 # Errors of torchvision for missing or malformed files, and failed downloads.
-FAILURES = (
+LOADING_ERRORS = (
     AssertionError,
     RuntimeError,
     OSError,
@@ -60,14 +60,14 @@ class TorchvisionImages:
         UserError : when a file is missing and cannot be downloaded, or damaged
         """
         root = Path(self.root)
-        return cached(self.name, self.split, root, [root / self.folder], self._build)
+        return load_cached(self.name, self.split, root, [root / self.folder], self._build)
 
     def derive(
         self, name: str, settings: object, change: Callable[[Arrays], Mapping[str, np.ndarray]]
     ) -> Arrays:
         """Return ``change`` of the arrays, cached by name, source and settings."""
         root, whole = Path(self.root), (self.source, self.split, settings)
-        return cached(name, whole, root, [root / self.folder], lambda: change(self.read()))
+        return load_cached(name, whole, root, [root / self.folder], lambda: change(self.read()))
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ class TorchvisionImages:
         options: dict[str, Any] = {} if self.split is None else {"split": self.split}
         try:
             data = class_named(self.source)(root=self.root, train=train, download=self.download, **options)
-        except FAILURES as error:
+        except LOADING_ERRORS as error:
             has_files = any(Path(self.root, self.folder).glob("*"))
             state = "cannot be read from" if has_files else "is not in"
             tried = "could not be downloaded" if self.download else "download=false"

@@ -16,14 +16,14 @@ from numbers import Real
 
 from baselines.errors import DataError
 
-RULE = 2  # raise it when the same labels give other classes, so that prepared data are made anew
-MOST = 20  # classes allowed in any case; more need two rows each
-MISSING = ("", "nan", "nat", "<na>")  # libraries' texts for a missing value, in lower case
-NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
-WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+RULE_VERSION = 2  # raise it when the same labels give other classes, so that prepared data are made anew
+MAX_CLASSES = 20  # classes allowed in any case; more need two rows each
+MISSING_VALUES = ("", "nan", "nat", "<na>")  # libraries' texts for a missing value, in lower case
+NUMBER_PATTERN = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+WHOLE_PATTERN = re.compile(r"(-?[0-9]+)\.0+")
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return a text without surrounding blanks, and composed: é is one character, not e and an accent."""
     return unicodedata.normalize("NFC", text.strip())
 
@@ -42,10 +42,10 @@ def class_name(label: object) -> str | None:
         return None
     if isinstance(label, float) and label.is_integer():
         return str(int(label))
-    text = clean(label.decode() if isinstance(label, bytes) else str(label))
-    if text.lower() in MISSING:
+    text = clean_text(label.decode() if isinstance(label, bytes) else str(label))
+    if text.lower() in MISSING_VALUES:
         return None
-    whole = WHOLE.fullmatch(text)
+    whole = WHOLE_PATTERN.fullmatch(text)
     return whole[1] if whole else text
 
 
@@ -88,7 +88,7 @@ def class_names(labels: Iterable[object], where: str, public: str, may_miss: boo
     return names
 
 
-def classes_of(names: Sequence[str], where: str) -> list[str]:
+def list_classes(names: Sequence[str], where: str) -> list[str]:
     """Return the classes that occur, in order.
 
     Raises
@@ -99,7 +99,7 @@ def classes_of(names: Sequence[str], where: str) -> list[str]:
     if len(classes) == 1:
         line = f"{where} holds a single class, {classes[0]!r}: expected two or more"
         raise DataError(line, "data: there is a single class")
-    most = max(MOST, len(names) // 2)
+    most = max(MAX_CLASSES, len(names) // 2)
     if len(classes) > most:
         line = (
             f"{where} holds {len(classes)} classes in {len(names)} rows, e.g. {classes[:3]}: expected at "
@@ -110,5 +110,5 @@ def classes_of(names: Sequence[str], where: str) -> list[str]:
 
 
 def _order(name: str) -> tuple[bool, Decimal, str]:
-    is_number = NUMBER.fullmatch(name) is not None
+    is_number = NUMBER_PATTERN.fullmatch(name) is not None
     return is_number, Decimal(name if is_number else 0), name

@@ -17,9 +17,9 @@ from baselines.errors import DataError, UserError
 from clients import Classification, Normalize
 
 from . import site_files
-from .cache import Arrays, cached
+from .cache import Arrays, load_cached
 from .dataset import Dataset
-from .labels import RULE, class_name, classes_of
+from .labels import RULE_VERSION, class_name, list_classes
 
 # Schema: the sites' agreement on the form of their data, without any data.
 #
@@ -180,9 +180,9 @@ class SiteData:
             path = path.resolve()
             if self.cache is None:
                 return {key: torch.from_numpy(array) for key, array in self.read(path).items()}
-            settings = (site_files.READING, RULE, self.schema, str(path))
+            settings = (site_files.READING_VERSION, RULE_VERSION, self.schema, str(path))
             name = f"site-{path.stem}"
-            return cached(
+            return load_cached(
                 *(name, settings, self.cache, [path], lambda: self.read(path)),
                 whole=False,
                 has_fallback=self.has_fallback,
@@ -280,14 +280,14 @@ def local(schema: dict[str, Any] | str | None, cache: str) -> Dataset:
     )
 
 
-def measured(path: Path, label: str | None) -> Schema:
+def measure_data(path: Path, label: str | None) -> Schema:
     """Return the schema of the data at ``path``, with its classes, mean and deviation.
 
     Raises
     ------
     DataError : for data that cannot be read
     """
-    return measured_of(path, site_files.read(path, label), label)
+    return measure_content(path, site_files.read(path, label), label)
 
 
 def _check_square(path: Path, inputs: np.ndarray) -> None:
@@ -301,12 +301,12 @@ def _check_square(path: Path, inputs: np.ndarray) -> None:
         )
 
 
-def measured_of(path: Path, content: site_files.SiteFile, label: str | None) -> Schema:
+def measure_content(path: Path, content: site_files.SiteFile, label: str | None) -> Schema:
     """Return the schema of the content read from ``path``."""
     if not len(content.inputs):
         raise DataError(f"there are no examples at {path}", "data: there are no examples")
     _check_square(path, content.inputs)
-    classes = classes_of(content.labels, f"column {label!r} of {path}" if content.columns else str(path))
+    classes = list_classes(content.labels, f"column {label!r} of {path}" if content.columns else str(path))
     dtype = str(content.inputs.dtype)
     axes = (0, *range(2, content.inputs.ndim))
     with np.errstate(all="ignore"):

@@ -12,9 +12,9 @@ import numpy as np
 from baselines.errors import UserError
 from clients import Classification, Normalize
 
-from .cache import cached
+from .cache import load_cached
 from .dataset import Dataset, parts
-from .images import FAILURES, TorchvisionImages, class_named
+from .images import LOADING_ERRORS, TorchvisionImages, class_named
 
 WRITER_COLUMN = 2  # of QMNIST's labels: class, series, writer, ...
 
@@ -42,7 +42,7 @@ def mnist_writers(
             raise UserError(f"the writers in {sources[0]} or {sources[1]} are not those of MNIST in {root}")
         return {"owners": np.unique(writers, return_inverse=True)[1].astype(np.int64)}
 
-    owners = cached("mnist-writers", None, root, sources, build)["owners"]
+    owners = load_cached("mnist-writers", None, root, sources, build)["owners"]
     return Dataset(
         *parts(arrays),
         task=Classification(),
@@ -64,7 +64,7 @@ def _qmnist(images: TorchvisionImages, source: str) -> tuple[np.ndarray, np.ndar
         labels = class_named(source)(
             images.root, what="train", compat=False, download=images.download
         ).targets
-    except FAILURES as error:
+    except LOADING_ERRORS as error:
         raise UserError(
             f"the writers of MNIST's digits are not in {images.root} ({error}): put "
             "mnist_writers.npz or QMNIST's files there, or let them be downloaded"

@@ -21,16 +21,25 @@ import numpy as np
 
 from baselines.errors import DataError, UserError
 
-from .labels import class_names, clean
+from .labels import class_names, clean_text
 
-KINDS = "a folder of images by class, a .csv, .tsv, .parquet or .npz file"
-READING = 2  # raise it when the same file gives other arrays, so that prepared data are made anew
+FILE_KINDS = "a folder of images by class, a .csv, .tsv, .parquet or .npz file"
+READING_VERSION = 2  # raise it when the same file gives other arrays, so that prepared data are made anew
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-PICTURES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-SYSTEM = ("__macosx", "thumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "system volume information")
-UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")  # pandas' and pyarrow's names for row numbers
-LOOSE = "in no folder of a class"
-NOTHING: Mapping[str, int] = MappingProxyType({})
+PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+SYSTEM_NAMES = (
+    "__macosx",
+    "thumbs.db",
+    "desktop.ini",
+    "@eadir",
+    "$recycle.bin",
+    "system volume information",
+)
+ROW_NUMBER_COLUMN = re.compile(
+    r"Unnamed: \d+|__index_level_\d+__|"
+)  # pandas' and pyarrow's names for row numbers
+NO_CLASS_FOLDER = "in no folder of a class"
+NOTHING_LEFT_OUT: Mapping[str, int] = MappingProxyType({})
 
 
 class SiteFile(NamedTuple):
@@ -44,8 +53,8 @@ class SiteFile(NamedTuple):
     inputs: np.ndarray
     labels: list[str]
     columns: tuple[str, ...] | None = None
-    left_out: Mapping[str, int] = NOTHING
-    tidied: Mapping[str, int] = NOTHING
+    left_out: Mapping[str, int] = NOTHING_LEFT_OUT
+    tidied: Mapping[str, int] = NOTHING_LEFT_OUT
     files: tuple[str, ...] | None = None
 
 
@@ -70,7 +79,7 @@ def read(
     """
     try:
         if not path.exists():
-            raise DataError(f"there is no data at {path}: expected {KINDS}", "data: there is none")
+            raise DataError(f"there is no data at {path}: expected {FILE_KINDS}", "data: there is none")
         if path.is_dir():
             return _images(path, needs_labels)
         if _kind(path) == ".npz":
@@ -81,7 +90,9 @@ def read(
         raise
     except Exception as error:  # for a damaged file: of zipfile, pandas, pyarrow, numpy, the system
         raise DataError(f"{path} cannot be read: {error}", "data: it cannot be read") from error
-    raise DataError(f"{path} is of an unknown kind: expected {KINDS}", "data: it is of an unknown kind")
+    raise DataError(
+        f"{path} is of an unknown kind: expected {FILE_KINDS}", "data: it is of an unknown kind"
+    )
 
 
 def is_table(path: Path) -> bool:
@@ -127,7 +138,7 @@ def _images(path: Path, needs_labels: bool) -> SiteFile:
         return SiteFile(np.stack(pictures), [], None, left_out, files=files)
     folders = [name.parts[0] for name in names]
     labels = class_names(folders, f"the name of a class in {path}", "the name of a class")
-    untidy = sum(clean(folder) != folder for folder in set(folders))
+    untidy = sum(clean_text(folder) != folder for folder in set(folders))
     tidied = {"names of classes": untidy} if untidy else {}
     return SiteFile(np.stack(pictures), labels, None, left_out, tidied, files)
 
@@ -152,7 +163,7 @@ def _pictures_in(folder: Path, needs_labels: bool) -> tuple[list[Path], dict[str
         for name in files:
             place = Path(root, name).relative_to(folder)
             reason = _reason(place.parts)
-            if reason and (needs_labels or reason != LOOSE):
+            if reason and (needs_labels or reason != NO_CLASS_FOLDER):
                 left_out[reason] += 1
             else:
                 (deeper if len(place.parts) > 2 else pictures).append(place)
@@ -173,11 +184,11 @@ def _reason(parts: Sequence[str]) -> str:
     """Return why a file is not an example; empty for a picture."""
     if any(part.startswith(".") for part in parts):
         return "hidden"
-    if any(part.lower() in SYSTEM for part in parts):
+    if any(part.lower() in SYSTEM_NAMES for part in parts):
         return "of an operating system"
-    if not parts[-1].lower().endswith(PICTURES):
+    if not parts[-1].lower().endswith(PICTURE_SUFFIXES):
         return "no picture"
-    return "" if len(parts) > 1 else LOOSE
+    return "" if len(parts) > 1 else NO_CLASS_FOLDER
 
 
 def _counted(left_out: Mapping[str, int]) -> str:
@@ -275,12 +286,14 @@ def _check_channels(path: Path, inputs: np.ndarray) -> None:
 
 def _table(path: Path, label: str | None, columns: Sequence[str] | None, needs_labels: bool) -> SiteFile:
     names, table = _parquet(path) if _kind(path) == ".parquet" else _text(path)
-    present = [clean(name) for name in names]
+    present = [clean_text(name) for name in names]
     if label is None:
         line = f"{path} is a table: name the column with the labels, --label, one of {present}"
         raise DataError(line, "data: it is a table, and no column of labels is named")
-    label = clean(label)
-    wanted = [name for name in present if name != label] if columns is None else list(map(clean, columns))
+    label = clean_text(label)
+    wanted = (
+        [name for name in present if name != label] if columns is None else list(map(clean_text, columns))
+    )
     has_labels = needs_labels or label in present
     _check_columns(path, present, [label] if has_labels else [], wanted)
     if not len(table):
@@ -302,7 +315,7 @@ def _table(path: Path, label: str | None, columns: Sequence[str] | None, needs_l
 
 
 def _untidy(what: str, values: Sequence[object]) -> dict[str, int]:
-    count = sum(clean(value) != value for value in values if isinstance(value, str))
+    count = sum(clean_text(value) != value for value in values if isinstance(value, str))
     return {what: count} if count else {}
 
 
@@ -389,7 +402,7 @@ def _check_columns(path: Path, present: list[str], labels: list[str], wanted: li
             "others",
             f"data: {len(set(twice))} columns of the schema are there more than once",
         )
-    if unnamed := [name for name in wanted if UNNAMED.fullmatch(name)]:
+    if unnamed := [name for name in wanted if ROW_NUMBER_COLUMN.fullmatch(name)]:
         raise DataError(
             f"{path} has a column without a name, {unnamed[0]!r}: are these row numbers, which may give "
             "the label away? Remove it (pandas: to_csv(..., index=False)), or name it",

@@ -42,8 +42,8 @@ def speech(path: str | None, length: int, test_size: float, data_seed: int) -> D
     UserError : for a file that cannot be read, or without two speakers of two examples each
     """
     require(0 < test_size < 1, "dataset.load.test_size", test_size, "a fraction between 0 and 1")
-    text = generated(data_seed) if path is None else _read(path)
-    by_speaker = {name: windows(lines, length) for name, lines in spoken(text).items()}
+    text = generate_text(data_seed) if path is None else _read(path)
+    by_speaker = {name: windows(lines, length) for name, lines in split_by_speaker(text).items()}
     speakers = [part for _, part in sorted(by_speaker.items()) if len(part) > 1]
     if len(speakers) < 2:
         raise UserError(
@@ -68,7 +68,7 @@ def speech(path: str | None, length: int, test_size: float, data_seed: int) -> D
     )
 
 
-def spoken(text: str) -> dict[str, str]:
+def split_by_speaker(text: str) -> dict[str, str]:
     """Return what each speaker says, in the order of the text."""
     lines_of: dict[str, list[str]] = {}
     for name, lines in re.findall(r"^([^\n:]+):\n(.+?)(?:\n\n|\n?\Z)", text, flags=re.M | re.S):
@@ -86,7 +86,7 @@ def windows(text: str, length: int) -> np.ndarray:
     return tokens[places]
 
 
-def generated(seed: int) -> str:
+def generate_text(seed: int) -> str:
     """Return a meaningless play, in which every speaker prefers some words."""
     rng = np.random.default_rng(seed)
     choices = [part.split("|") for part in WORDS]

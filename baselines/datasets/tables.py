@@ -7,7 +7,7 @@ import numpy as np
 
 from baselines.errors import UserError
 
-from .labels import classes_of
+from .labels import list_classes
 
 HOLD_OUT = 10  # without a test set, every tenth writer, or row, is kept for testing
 
@@ -43,7 +43,7 @@ def number_labels(tables: Sequence[Table], where: str) -> list[Table]:
         if len(set(labels)) == 1:
             raise UserError(f"{where} holds a single class, number {labels[0]}: expected two or more")
         return list(tables)
-    classes = tuple(classes_of([*map(str, labels)], where))
+    classes = tuple(list_classes([*map(str, labels)], where))
     number = {name: k for k, name in enumerate(classes)}
     numbers = [
         np.array([number[str(label)] for label in table.labels.tolist()], np.int64) for table in tables

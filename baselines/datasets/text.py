@@ -16,14 +16,14 @@ from clients import Classification
 from strategies.shared.checks import require_count
 
 from . import site_files
-from .cache import cached
+from .cache import load_cached
 from .dataset import Dataset, parts
 from .hub import load_splits, table_of
-from .labels import RULE, class_names
+from .labels import RULE_VERSION, class_names
 from .tables import Table, arrays_of, hold_out, number_labels
 from .tokens import TextEncoder, read_tokenizer, train_tokenizer
 
-READING = 1  # raise it when the same texts give other tokens, so that prepared data are made anew
+READING_VERSION = 1  # raise it when the same texts give other tokens, so that prepared data are made anew
 
 
 def text(
@@ -69,7 +69,18 @@ def text(
     columns = {"text": column, "label": label, "writer": writer}
     given = None if tokenizer is None else read_tokenizer(tokenizer, vocabulary)
     files = [Path(one) for one in (name, test_split) if one is not None and Path(one).exists()]
-    settings = (name, columns, subset, train_split, test_split, length, vocabulary, given, RULE, READING)
+    settings = (
+        name,
+        columns,
+        subset,
+        train_split,
+        test_split,
+        length,
+        vocabulary,
+        given,
+        RULE_VERSION,
+        READING_VERSION,
+    )
 
     def build() -> dict[str, np.ndarray]:
         tables = _read(name, subset, [train_split, test_split], columns)
@@ -80,7 +91,7 @@ def text(
         both = [one._replace(inputs=encoder(one.inputs.tolist()).numpy()) for one in (train, test)]
         return arrays_of(*both) | {"encoder": np.frombuffer(json.dumps(asdict(encoder)).encode(), np.uint8)}
 
-    arrays = cached(Path(name).stem, settings, Path(cache), files, build)
+    arrays = load_cached(Path(name).stem, settings, Path(cache), files, build)
     owners = arrays.pop("owners", None)
     encoder = TextEncoder.of(json.loads(arrays.pop("encoder").numpy().tobytes()))
     return Dataset(

@@ -15,9 +15,9 @@ from torch import Tensor
 from baselines.errors import UserError
 
 PADDING = 0  # the token that fills up a short text
-FILLERS = ("[PAD]", "<pad>")  # tokenizers' names for it
+PADDING_NAMES = ("[PAD]", "<pad>")  # tokenizers' names for it
 UNKNOWN = "[UNK]"
-LACKING = "dataset=text needs the package tokenizers: pip install -e '.[text]'"
+MISSING_PACKAGE = "dataset=text needs the package tokenizers: pip install -e '.[text]'"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def import_tokenizers() -> Any:
     try:
         import tokenizers
     except ImportError as error:
-        raise UserError(LACKING) from error
+        raise UserError(MISSING_PACKAGE) from error
     return tokenizers
 
 
@@ -92,7 +92,7 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> str:
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=[FILLERS[0], UNKNOWN], show_progress=False
+        vocab_size=vocabulary, special_tokens=[PADDING_NAMES[0], UNKNOWN], show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     _check_size(tokenizer, vocabulary, "the training texts have signs for")
@@ -117,9 +117,9 @@ def read_tokenizer(path: str, vocabulary: int) -> str:
             "tokenizers"
         ) from error
     _check_size(tokenizer, vocabulary, f"dataset.tokenizer={path} has")
-    if (filler := tokenizer.id_to_token(PADDING)) not in FILLERS:
+    if (filler := tokenizer.id_to_token(PADDING)) not in PADDING_NAMES:
         raise UserError(
-            f"dataset.tokenizer={path}: its token {PADDING} is {filler!r}; expected {' or '.join(FILLERS)}, "
+            f"dataset.tokenizer={path}: its token {PADDING} is {filler!r}; expected {' or '.join(PADDING_NAMES)}, "
             "with which short texts are filled up"
         )
     return content

@@ -32,38 +32,38 @@ from . import environment
 RECORDS = {record.__name__: record for record in (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)}
 
 
-def packed(value: Any) -> Any:
+def pack_value(value: Any) -> Any:
     """Convert nested dicts, lists, records and tensors to such plain containers."""
     if isinstance(value, Array):
         return values_of(value).cpu()
     if isinstance(value, Tensor):
         return value.cpu()  # a run may resume on a machine without an accelerator
     if type(value).__name__ in RECORDS:
-        return {type(value).__name__: {name: packed(item) for name, item in value.items()}}
+        return {type(value).__name__: {name: pack_value(item) for name, item in value.items()}}
     if isinstance(value, dict):
-        return {"dict": {key: packed(item) for key, item in value.items()}}
+        return {"dict": {key: pack_value(item) for key, item in value.items()}}
     if isinstance(value, list | tuple):
-        return type(value)(packed(item) for item in value)
+        return type(value)(pack_value(item) for item in value)
     return value
 
 
-def unpacked(value: Any) -> Any:
-    """Undo :func:`packed`."""
+def unpack_value(value: Any) -> Any:
+    """Undo :func:`pack_value`."""
     if isinstance(value, dict):
         ((kind, items),) = value.items()
-        content = {key: unpacked(item) for key, item in items.items()}
+        content = {key: unpack_value(item) for key, item in items.items()}
         if kind == "ArrayRecord":
             return ArrayRecord({name: Array(tensor.numpy()) for name, tensor in content.items()})
         return RECORDS[kind](content) if kind in RECORDS else content
     if isinstance(value, list | tuple):
-        return type(value)(unpacked(item) for item in value)
+        return type(value)(unpack_value(item) for item in value)
     return value
 
 
-LATEST = Path("checkpoint") / "latest.pt"
-AGAIN = "start again with resume=false"
-EARLIER = "checkpoint/round-{:06}.pt"  # by the rounds that are done, where several are kept
-EARLIER_ONES = "checkpoint/round-*.pt"
+LATEST_CHECKPOINT = Path("checkpoint") / "latest.pt"
+RESTART_ADVICE = "start again with resume=false"
+EARLIER_CHECKPOINT = "checkpoint/round-{:06}.pt"  # by the rounds that are done, where several are kept
+EARLIER_CHECKPOINTS = "checkpoint/round-*.pt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +104,12 @@ class Checkpoint:
         ------
         OSError : when the disk is full; the previous checkpoint remains
         """
-        target = folder / LATEST
+        target = folder / LATEST_CHECKPOINT
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(".tmp")
-        fields = {name: packed(getattr(self, name)) for name in self.__dataclass_fields__}
+        fields = {name: pack_value(getattr(self, name)) for name in self.__dataclass_fields__}
         try:
-            with environment.naming(target), open(fresh, "wb") as file:
+            with environment.name_file_in_errors(target), open(fresh, "wb") as file:
                 _write(fields, file)
             if keep > 1:
                 self._name(fresh, folder)
@@ -130,12 +130,12 @@ class Checkpoint:
         try:
             strategy.load_state_dict(self.strategy)
         except KeyError as error:
-            line = f"{LATEST} lacks {error} of {strategy.name}, so it is of another version: {AGAIN}"
-            raise UserError(line) from error
+            lack = f"{LATEST_CHECKPOINT} lacks {error} of {strategy.name}"
+            raise UserError(f"{lack}, so it is of another version: {RESTART_ADVICE}") from error
 
     def _name(self, fresh: Path, folder: Path) -> None:
         """Name a checkpoint by its round; delete those of later rounds, which will be repeated."""
-        named = folder / EARLIER.format(self.server_round)
+        named = folder / EARLIER_CHECKPOINT.format(self.server_round)
         for path in _earlier(folder):
             if path.name >= named.name:
                 path.unlink()
@@ -152,7 +152,7 @@ def load(folder: Path) -> Checkpoint | None:
     ------
     UserError : when its file is damaged
     """
-    paths = [path for path in (folder / LATEST, *_earlier(folder)) if path.exists()]
+    paths = [path for path in (folder / LATEST_CHECKPOINT, *_earlier(folder)) if path.exists()]
     for path in paths[:-1]:
         with contextlib.suppress(UserError):
             return _read(path)
@@ -162,7 +162,7 @@ def load(folder: Path) -> Checkpoint | None:
 
 def _earlier(folder: Path) -> list[Path]:
     """Return the checkpoints that are named by their rounds, the latest first."""
-    return sorted(folder.glob(EARLIER_ONES), reverse=True)
+    return sorted(folder.glob(EARLIER_CHECKPOINTS), reverse=True)
 
 
 def _read(path: Path) -> Checkpoint:
@@ -170,11 +170,11 @@ def _read(path: Path) -> Checkpoint:
         with ZipFile(path) as archive:  # torch does not verify the checksums
             if damaged := archive.testzip():
                 raise BadZipFile(damaged)
-        fields = {name: unpacked(value) for name, value in torch.load(path, weights_only=True).items()}
+        fields = {name: unpack_value(value) for name, value in torch.load(path, weights_only=True).items()}
     except Exception as error:  # torch's, pickle's, zip's
-        raise UserError(f"{path} is damaged: {AGAIN}") from error
+        raise UserError(f"{path} is damaged: {RESTART_ADVICE}") from error
     if set(fields) != set(Checkpoint.__dataclass_fields__):
-        raise UserError(f"{path} is of another version: {AGAIN}")
+        raise UserError(f"{path} is of another version: {RESTART_ADVICE}")
     return Checkpoint(**fields)
 
 
@@ -191,10 +191,10 @@ def _write(fields: dict[str, Any], file: IO[bytes]) -> None:
 # State that a user's own strategy keeps between rounds, and that no checkpoint would hold.
 
 
-WHAT_TO_DO = "which its state_dict does not hold: give it state_dict and load_state_dict, or set"
+UNSAVED_STATE_ADVICE = "which its state_dict does not hold: give it state_dict and load_state_dict, or set"
 
 
-def unsaved(strategy: Any) -> list[str]:
+def find_unsaved_fields(strategy: Any) -> list[str]:
     """Return the fields that the suite's ``state_dict`` does not hold."""
     suite = _saved_by(strategy)
     held = {field.name for field in fields(suite)} if suite else set()
@@ -221,7 +221,7 @@ class UndeclaredStateCheck:
         now = self._undeclared()
         if lost := [name for name, value in now.items() if name not in then or value is not then[name]]:
             named = f"{self.strategy.name} keeps {', '.join(lost)}"
-            raise UserError(f"{named}, {WHAT_TO_DO} checkpoint_every=0")
+            raise UserError(f"{named}, {UNSAVED_STATE_ADVICE} checkpoint_every=0")
 
     def _undeclared(self) -> dict[str, object]:
         suite = _saved_by(self.strategy)

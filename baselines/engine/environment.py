@@ -18,20 +18,24 @@ import torch
 
 from baselines.experiment.device import accelerator, name_of, peak_memory, watch_memory
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.identity import COVERED, source_hash
+from baselines.experiment.identity import HASHED_SOURCES, source_hash
 from baselines.experiment.overrides import ROOT
 from clients.fast.gradient import count_steps, steps_since
 
-FILES = ("metrics.csv", "config.yaml")
+CHECKED_FILES = ("metrics.csv", "config.yaml")
 FINISHED, DIVERGED, INTERRUPTED = "finished", "diverged", "interrupted"
-ENDED = (
+ENDED_STATUSES = (
     FINISHED,
     DIVERGED,
 )  # statuses of completed runs; others may be resumed
-WANTED = {"overrides": str, "seed": int, "status": str}  # in every environment.json, with its type
+REQUIRED_ENTRIES = {
+    "overrides": str,
+    "seed": int,
+    "status": str,
+}  # in every environment.json, with its type
 
 
-def environment(folder: Path) -> dict[str, Any]:
+def read_environment(folder: Path) -> dict[str, Any]:
     """Return the content of a run's environment.json; empty if it is missing or damaged."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         content = loads((folder / "environment.json").read_text())
@@ -51,16 +55,16 @@ def checksum(path: Path, count: int | None = None) -> str:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Return the hash of each of ``FILES`` that the folder has."""
-    return {name: checksum(folder / name) for name in FILES if (folder / name).is_file()}
+    """Return the hash of each of ``CHECKED_FILES`` that the folder has."""
+    return {name: checksum(folder / name) for name in CHECKED_FILES if (folder / name).is_file()}
 
 
-def damage(folder: Path) -> str | None:
+def find_damage(folder: Path) -> str | None:
     """Return what is wrong with the files of a run that has ended; None if they are intact.
 
     A run older than the checksums is checked by the size of metrics.csv alone.
     """
-    content = environment(folder)
+    content = read_environment(folder)
     if not _is_whole(content):
         exists = (folder / "environment.json").exists()
         return f"environment.json is {'damaged' if exists else 'missing'}"
@@ -79,7 +83,7 @@ def damage(folder: Path) -> str | None:
 
 
 def _is_whole(content: dict[str, Any]) -> bool:
-    if any(type(content.get(key)) is not kind for key, kind in WANTED.items()):
+    if any(type(content.get(key)) is not kind for key, kind in REQUIRED_ENTRIES.items()):
         return False
     try:
         shlex.split(content["overrides"])
@@ -89,7 +93,7 @@ def _is_whole(content: dict[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
+def name_file_in_errors(path: Path) -> Iterator[None]:
     """Add the file's name to an ``OSError`` without one, such as that of a full disk."""
     try:
         yield
@@ -180,7 +184,7 @@ def git_commit() -> str | None:
     Other files do not count: results are written into the same repository. None outside git, and where git
     does not track the code, as in an environment inside a user's own repository.
     """
-    covered = [f":(glob){pattern}" for pattern in COVERED]
+    covered = [f":(glob){pattern}" for pattern in HASHED_SOURCES]
     try:
         if not _git("ls-files", "--", *covered):
             return None
@@ -210,7 +214,7 @@ def write_atomically(target: Path, text: str) -> None:
     """Write a text file beside ``target``, then rename it to ``target``."""
     fresh = target.with_suffix(".tmp")
     try:
-        with naming(target):
+        with name_file_in_errors(target):
             fresh.write_text(text, encoding="utf-8", newline="\n")
         os.replace(fresh, target)
     finally:

@@ -13,10 +13,10 @@ from torch.func import functional_call
 
 from baselines.experiment.experiment import Experiment
 from clients import Examples
-from clients.evaluation import BATCH_SIZE, correct, evaluate, num_batches, predictions
+from clients.evaluation import BATCH_SIZE, evaluate, find_correct, num_batches, predict_classes
 from clients.examples import arguments_of
 from clients.methods.uga import full_gradient
-from clients.round import load
+from clients.round import load_arrays
 from strategies.core.strategy import ServerData
 from strategies.shared.arrays import to_array_record
 
@@ -58,8 +58,8 @@ class Evaluator(ServerData):
         """Return the test labels and each model's predictions, computed in this process."""
         results = []
         for arrays, owner in zip(models, owners, strict=True):
-            load(self._model, arrays)
-            results.append(predictions(self._model, kept(self.experiment, "test", owner)))
+            load_arrays(self._model, arrays)
+            results.append(predict_classes(self._model, select_examples(self.experiment, "test", owner)))
         return results
 
     @property
@@ -81,7 +81,7 @@ class Evaluator(ServerData):
 
         A parameter with two names has its gradient under both: loading would otherwise take the other one.
         """
-        load(self._model, model)
+        load_arrays(self._model, model)
         task, named = self.experiment.dataset.task, self._model.named_parameters(remove_duplicate=False)
         slopes = full_gradient(self._model, self.experiment.validation_examples, task, BATCH_SIZE)
         slope_of = dict(zip((p for p in self._model.parameters() if p.requires_grad), slopes, strict=True))
@@ -92,16 +92,18 @@ class Evaluator(ServerData):
         )
 
     def _evaluated(self, arrays: ArrayRecord, split: str, owner: int | None) -> Metrics:
-        load(self._model, arrays)
-        return evaluate(self._model, kept(self.experiment, split, owner), self.experiment.dataset.task)
+        load_arrays(self._model, arrays)
+        return evaluate(
+            self._model, select_examples(self.experiment, split, owner), self.experiment.dataset.task
+        )
 
     def _is_correct(self, arrays: ArrayRecord) -> Tensor:
-        load(self._model, arrays)
+        load_arrays(self._model, arrays)
         examples = self.experiment.validation_examples
-        return correct(self._model, examples, range(num_batches(examples)))
+        return find_correct(self._model, examples, range(num_batches(examples)))
 
 
-def kept(experiment: Experiment, split: str, owner: int | None) -> Examples:
+def select_examples(experiment: Experiment, split: str, owner: int | None) -> Examples:
     """Return the server's examples of ``test`` or ``validation`` for a model, of one node or of several."""
     if split == "validation":
         return experiment.validation_examples
@@ -112,7 +114,7 @@ Models = dict[str, ArrayRecord]
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingEvaluation:
     """Models that are being evaluated.
 
     Parameters
@@ -152,7 +154,7 @@ class ServerEvaluation:
         )
         save = experiment.settings.save
         self._saver = ModelSaver(folder.path, save, describe(experiment)) if save else None
-        self._pending: Pending | None = None
+        self._pending: PendingEvaluation | None = None
         self._mean: Metrics = {}  # of the last models; empty where a resumed run had nothing left to do
 
     def begin(
@@ -163,7 +165,7 @@ class ServerEvaluation:
         wanted["validation"] = self.experiment.settings.validates
         splits = [split for split, is_wanted in wanted.items() if is_wanted]
         waits = {split: self.evaluator.evaluated(arrays, split, owners) for split in splits}
-        self._pending = Pending(server_round, models, weights, on_nodes, waits)
+        self._pending = PendingEvaluation(server_round, models, weights, on_nodes, waits)
         if not self.evaluator.aside or not waits:
             self.finish()
 
@@ -194,7 +196,7 @@ class ServerEvaluation:
             predicted = self.evaluator.predictions(list(models.values()), owners)
             write_classes(self.folder.path, list(models), predicted)
 
-    def _written(self, pending: Pending, split: str, results: list[Metrics]) -> Metrics:
+    def _written(self, pending: PendingEvaluation, split: str, results: list[Metrics]) -> Metrics:
         """Record the metrics of each model; return their mean over the nodes."""
         for name, metrics in zip(pending.models, results, strict=True):
             self.folder.write(pending.server_round, split, name, metrics, is_one_of=len(results) > 1)

@@ -21,17 +21,17 @@ from torch import Tensor, nn
 
 from baselines.errors import UserError
 from clients import Normalize
-from clients.examples import Transform, are_several
+from clients.examples import Transform, has_several_inputs
 
-from .environment import naming
+from .environment import name_file_in_errors
 from .predictor import Predictor
 from .saved_model import METADATA_KEY
 
 ONNX, TORCHSCRIPT = ".onnx", ".pt"
 LIBRARIES = ("onnx", "onnxruntime", "onnxscript")  # the extra: pip install -e '.[onnx]'
 ROWS, PROBABILITIES = "rows", "probabilities"  # the names of the input and the output
-LONGEST = 300  # characters of an exporter's error
-AGREEMENT = 1e-4  # between probabilities; libraries sum in different orders
+MAX_ERROR_LENGTH = 300  # characters of an exporter's error
+TOLERANCE = 1e-4  # between probabilities; libraries sum in different orders
 
 
 class Probabilities(nn.Module):
@@ -100,14 +100,14 @@ def export(predictor: Predictor, target: Path) -> None:
     """
     check_target(target)
     write, load = (_write_onnx, _load_onnx) if target.suffix == ONNX else (_write_script, _load_script)
-    if are_several(predictor.model.experiment.dataset.test_inputs):
+    if has_several_inputs(predictor.model.experiment.dataset.test_inputs):
         raise UserError(f"{target}: a model of several inputs cannot be exported: use results.predictor")
     about = json.dumps(
         {**predictor.model.description, "classes": predictor.classes}, sort_keys=True, allow_nan=False
     )
     rows = _sample(predictor)
     module = Probabilities(predictor.model.network, predictor.transform).eval()
-    with naming(target), tempfile.TemporaryDirectory(dir=target.parent) as folder:
+    with name_file_in_errors(target), tempfile.TemporaryDirectory(dir=target.parent) as folder:
         fresh = Path(folder, target.name)
         try:
             with warnings.catch_warnings(), torch.no_grad():
@@ -116,7 +116,7 @@ def export(predictor: Predictor, target: Path) -> None:
         except OSError:
             raise
         except Exception as error:  # an exporter does not know an operation
-            reason = f"{type(error).__name__}: {error}"[:LONGEST]
+            reason = f"{type(error).__name__}: {error}"[:MAX_ERROR_LENGTH]
             raise UserError(f"{target}: this model cannot be exported ({reason})") from error
         _compare(predictor, rows, load(fresh), target)
         os.replace(fresh, target)
@@ -151,11 +151,11 @@ def _compare(
         try:
             probabilities = exported(rows[:count])
         except Exception as error:  # the runtimes'
-            reason = str(error)[:LONGEST]
+            reason = str(error)[:MAX_ERROR_LENGTH]
             raise UserError(
                 f"{target}: the exported model does not take {count} rows ({reason})"
             ) from error
-        if not np.allclose(probabilities, expected.probabilities, rtol=0, atol=AGREEMENT):
+        if not np.allclose(probabilities, expected.probabilities, rtol=0, atol=TOLERANCE):
             raise UserError(f"{target}: the exported model and the run's do not agree: not written")
 
 

@@ -30,7 +30,7 @@ from rich.table import Table
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.hydra_callbacks import Sweep
-from baselines.experiment.identity import BESIDE
+from baselines.experiment.identity import UNHASHED_SETTINGS
 from baselines.experiment.validation import Logger
 
 from .environment import FINISHED, INTERRUPTED, git_commit
@@ -44,7 +44,7 @@ class TensorBoard(Logger):
     _ending: Any = field(default=None, init=False, repr=False)  # HPARAMS tab, at the end
 
     def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
-        module = _imported("torch.utils.tensorboard", "tensorboard")
+        module = _import_module("torch.utils.tensorboard", "tensorboard")
         first = 0 if last_round is None else last_round + 1  # later rounds may have been logged
         self._writer = module.SummaryWriter(str(folder / "tensorboard"), purge_step=first)
         for name, tag in run_tags(experiment).items():
@@ -88,7 +88,7 @@ class MLflow(Logger):
     _logged: dict[str, int] | None = field(default=None, init=False, repr=False)  # last round by name
 
     def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
-        module = _imported("mlflow", "mlflow")
+        module = _import_module("mlflow", "mlflow")
         beside = folder.absolute().parent
         with FileLock(beside / ".mlflow.lock"):  # another run of the sweep may be creating the store
             self._client = module.MlflowClient(self.uri or f"sqlite:///{beside}/mlflow.db")
@@ -110,7 +110,7 @@ class MLflow(Logger):
             entities.Param(name, str(value)[:500])  # as long as MLflow takes them
             for name, value in experiment.hyperparameters().items()
         ]
-        for batch in batched(parameters, 100):  # as many as MLflow takes at once
+        for batch in split_batches(parameters, 100):  # as many as MLflow takes at once
             self._client.log_batch(self._run_id, params=batch)
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
@@ -120,7 +120,7 @@ class MLflow(Logger):
             for name, value in metrics.items()
             if server_round > self._last(name)
         ]
-        for batch in batched(new, 1000):  # as many as MLflow takes at once
+        for batch in split_batches(new, 1000):  # as many as MLflow takes at once
             self._client.log_batch(self._run_id, metrics=batch)
 
     def end(self, status: str) -> None:
@@ -160,7 +160,7 @@ class WandB(Logger):
     _logged: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # last round by name
 
     def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
-        module = _imported("wandb", "wandb")
+        module = _import_module("wandb", "wandb")
         self._notes = folder / "wandb_run.json"
         known = loads(self._notes.read_text()) if last_round is not None and self._notes.exists() else {}
         self._run = module.init(
@@ -194,7 +194,7 @@ class WandB(Logger):
 def run_name(experiment: Experiment, folder: Path) -> str:
     """Return a run's display name: the overrides that decide its numbers, or else its folder's name."""
     texts = {text: re.split("[.=]", text.lstrip("+~"))[0] for text in shlex.split(experiment.overrides)}
-    own = [text for text, group in texts.items() if group not in (*BESIDE, "data_root", "hydra")]
+    own = [text for text, group in texts.items() if group not in (*UNHASHED_SETTINGS, "data_root", "hydra")]
     return shlex.join(own) or folder.absolute().name
 
 
@@ -204,13 +204,13 @@ def run_tags(experiment: Experiment) -> dict[str, str]:
     return ({"commit": commit} if commit else {}) | {"identity": experiment.identity()}
 
 
-def batched(items: list[Any], count: int) -> Iterator[list[Any]]:
+def split_batches(items: list[Any], count: int) -> Iterator[list[Any]]:
     """Yield the items in batches of ``count``."""
     for first in range(0, len(items), count):
         yield items[first : first + count]
 
 
-def _imported(module: str, package: str) -> Any:
+def _import_module(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
@@ -250,8 +250,8 @@ class Bars(bars.Progress):
 
 def bar_line(task: bars.Task, width: int) -> Table:
     """Return a task's line within ``width``: drop the bar first, then the time taken, then the metrics."""
-    head, own = task.description, [*task.fields["texts"], f"in {clock(task.elapsed)}"]
-    end = f"left {clock(task.fields['left']())}"
+    head, own = task.description, [*task.fields["texts"], f"in {format_time(task.elapsed)}"]
+    end = f"left {format_time(task.fields['left']())}"
     while own and len("  ".join([head, *own, end])) > width:
         own.pop() if own[-1].startswith("in ") else own.pop(0)
     room = width - len("  ".join([head, *own, end])) - 2
@@ -261,7 +261,7 @@ def bar_line(task: bars.Task, width: int) -> Table:
     return line
 
 
-def clock(seconds: float | None) -> str:
+def format_time(seconds: float | None) -> str:
     """Return a time as 0:01:30."""
     return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))
 

@@ -22,21 +22,32 @@ from strategies.shared import protocol
 from strategies.shared.arrays import count_message_bytes
 from strategies.shared.checks import has_diverged, void_measures
 
-from .environment import environment, naming
+from .environment import name_file_in_errors, read_environment
 
 COLUMNS = ("round", "split", "model", "metric", "value")
 OWN_GROUP = "own group"  # the "model" of a mean over the nodes, each with its group's model
-# a metric whose name has one of these words is better when lower; HIGHER lists exceptions
-LOWER = ("loss", "error", "mae", "mse", "nll", "entropy", "perplexity", "variance", "bytes", "seconds")
-HIGHER = ("explained_variance",)
+# a metric whose name has one of these words is better when lower; HIGHER_IS_BETTER lists exceptions
+LOWER_IS_BETTER = (
+    "loss",
+    "error",
+    "mae",
+    "mse",
+    "nll",
+    "entropy",
+    "perplexity",
+    "variance",
+    "bytes",
+    "seconds",
+)
+HIGHER_IS_BETTER = ("explained_variance",)
 EVALUATIONS = ("test", "validation", "node-test")  # the splits on which models are evaluated
-NODE = r"^node ?(\d+)$"  # the "model" of a row about one node, with its partition id
-GLOBAL = "global"  # the "model" of a row about all nodes together
-SITES = "site-test"  # the "split" of what each node measures on its own test data
-BY_NODE = "site-train"  # the "split" of each node's training metrics
+NODE_PATTERN = r"^node ?(\d+)$"  # the "model" of a row about one node, with its partition id
+GLOBAL_MODEL = "global"  # the "model" of a row about all nodes together
+SITE_TEST = "site-test"  # the "split" of what each node measures on its own test data
+SITE_TRAIN = "site-train"  # the "split" of each node's training metrics
 
 
-def spread(per_site_metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def summarise_sites(per_site_metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the lowest, the highest and the median of each metric over the sites that sent it.
 
     NaN if any of them is not finite, since it cannot be ranked and must not go unnoticed.
@@ -51,15 +62,17 @@ def spread(per_site_metrics: Mapping[str, Mapping[str, float]]) -> dict[str, flo
     return spreads
 
 
-def less_is_better(metric: str) -> bool:
+def is_lower_better(metric: str) -> bool:
     """Say, by its name, whether a lower value of a metric is better."""
-    return any(word in metric for word in LOWER) and not any(word in metric for word in HIGHER)
+    return any(word in metric for word in LOWER_IS_BETTER) and not any(
+        word in metric for word in HIGHER_IS_BETTER
+    )
 
 
 # The objective: the metric that a sweeper optimises.
 
 
-def objective(folder: Path, name: str, server_round: int | None = None) -> float | None:
+def read_objective(folder: Path, name: str, server_round: int | None = None) -> float | None:
     """Return ``split/metric`` of a round (None: the last), a mean over the nodes; None without any.
 
     Raises
@@ -94,8 +107,8 @@ def by_round(folder: Path, name: str) -> dict[int, float]:
 
 Row = tuple[int, str, str, str, float]  # as COLUMNS
 HAS_DIVERGED = "the run has diverged:"  # begins the line, also in the log of a deployment
-RATES = ("client.optimizer.lr", "step_size.eta")
-NEUTRAL = "1.0"  # a rate that changes nothing, so no remedy
+RATE_SETTINGS = ("client.optimizer.lr", "step_size.eta")
+NEUTRAL_RATE = "1.0"  # a rate that changes nothing, so no remedy
 
 
 @dataclass(frozen=True)
@@ -117,7 +130,11 @@ def check_divergence(experiment: Experiment, folder: Path) -> None:
     if (divergence := divergence_of(_rows(folder))) is None:
         return
     settings = experiment.flat_configuration()
-    rates = [f"{name}={settings[name]}" for name in RATES if settings.get(name, NEUTRAL) != NEUTRAL]
+    rates = [
+        f"{name}={settings[name]}"
+        for name in RATE_SETTINGS
+        if settings.get(name, NEUTRAL_RATE) != NEUTRAL_RATE
+    ]
     remedy = f"lower {' or '.join(rates) or 'it'}"
     raise RunDiverged(
         f"{HAS_DIVERGED} its {divergence.split} evaluation is not finite from round "
@@ -190,7 +207,7 @@ def best_round(folder: Path, name: str) -> int | None:
     values = {number: value for number, value in measured if isfinite(value) and number not in diverged}
     if not values:
         return None
-    sign = 1 if less_is_better(name) else -1
+    sign = 1 if is_lower_better(name) else -1
     return min(values, key=lambda number: (sign * values[number], number))
 
 
@@ -207,7 +224,7 @@ def describe_end(folder: Path) -> str:
     scale, form = (100, "{:.1f} %") if name.endswith("accuracy") else (1, "{:.4g}")
     last = form.format(scale * measured[max(measured)])
     top = "" if best is None else f", best {form.format(scale * measured[best])} in round {best}"
-    seconds = environment(folder).get("wall_seconds")
+    seconds = read_environment(folder).get("wall_seconds")
     taken = (
         ""
         if seconds is None
@@ -251,9 +268,9 @@ def describe_stop(folder: Path, stopping: EarlyStopping) -> dict[str, Any]:
 # Measured on request: bytes of messages, differences between nodes, metrics per class.
 
 
-Sent = dict[str, float]
+RoundBytes = dict[str, float]
 TENTH = 0.1
-MOST_NAMED = 10  # nodes named in a line
+MAX_NODES_NAMED = 10  # nodes named in a line
 PER_CLASS, CONFUSION = "per_class.csv", "confusion.csv"
 NUM_EXAMPLES, PARTITION_ID = "num_examples", "partition_id"  # as metrics.csv has them
 
@@ -281,12 +298,12 @@ def count_compressed_bytes(messages: Iterable[Message]) -> list[int]:
     return totals
 
 
-def sent(
+def count_round_bytes(
     messages: Sequence[Message],
     replies: Sequence[Message],
     compressed: bool,
     partitions: Mapping[int, int] = MappingProxyType({}),
-) -> dict[str, Sent]:
+) -> dict[str, RoundBytes]:
     """Return a round's bytes, down and up, of all nodes (``global``) and of each (``node 3``).
 
     The nodes' add up to the global ones, also where a node is late or fails: ``partitions`` says which
@@ -294,7 +311,7 @@ def sent(
     """
     count = count_compressed_bytes if compressed else count_bytes
     down, up = count(messages), count(replies)
-    counts = {GLOBAL: {"bytes_down": float(sum(down)), "bytes_up": float(sum(up))}}
+    counts = {GLOBAL_MODEL: {"bytes_down": float(sum(down)), "bytes_up": float(sum(up))}}
     claimed = {reply.metadata.src_node_id: partition_of(reply) for reply in replies}
     held = {**partitions, **{node: k for node, k in claimed.items() if k is not None}}
     sizes = [("bytes_down", m.metadata.dst_node_id, n) for m, n in zip(messages, down, strict=True)]
@@ -348,7 +365,7 @@ def find_rare_nodes(contributions: Mapping[str, Mapping[str, int]]) -> str:
     """Name the nodes that were left out of more rounds than they took part in: ``partition 3 (1 of 9)``.
 
     ``contributions`` are a strategy's participation counts, in which rounds that did not ask a node do not
-    count. The rarest come first; beyond ``MOST_NAMED`` the others are only counted.
+    count. The rarest come first; beyond ``MAX_NODES_NAMED`` the others are only counted.
     """
     counts = {
         name: (one["updates"], one["updates"] + one["left_out"]) for name, one in contributions.items()
@@ -356,8 +373,8 @@ def find_rare_nodes(contributions: Mapping[str, Mapping[str, int]]) -> str:
     rare = {name: pair for name, pair in counts.items() if 2 * pair[0] < pair[1]}
     ordered = sorted(rare.items(), key=lambda one: one[1][0] / one[1][1])
     named = [f"{name} ({took} of {num_sent})" for name, (took, num_sent) in ordered]
-    more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
-    return ", ".join(named[:MOST_NAMED] + more)
+    more = [f"{len(named) - MAX_NODES_NAMED} more"] if len(named) > MAX_NODES_NAMED else []
+    return ", ".join(named[:MAX_NODES_NAMED] + more)
 
 
 def scalars(record: MetricRecord | None) -> dict[str, float]:
@@ -381,7 +398,7 @@ def node_spread(replies: Iterable[Message]) -> dict[str, float]:
                 by_metric.setdefault(name, []).append(value)
     spreads = {}
     for name, values in by_metric.items():
-        worst_first = sorted(values, reverse=less_is_better(name))
+        worst_first = sorted(values, reverse=is_lower_better(name))
         if any(map(math.isnan, values)):
             worst_first = [math.nan]  # cannot be ranked, and must not go unnoticed
         tenth = worst_first[: math.ceil(TENTH * len(values))]
@@ -418,5 +435,5 @@ def write_classes(folder: Path, names: Sequence[str], predictions: Sequence[tupl
 
 
 def _write(target: Path, heading: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
-    with naming(target), open(target, "w", newline="") as file:
+    with name_file_in_errors(target), open(target, "w", newline="") as file:
         csv.writer(file).writerows([heading, *rows])

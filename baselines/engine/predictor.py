@@ -22,8 +22,8 @@ from baselines.datasets.text import read_texts
 from baselines.datasets.tokens import TextEncoder
 from baselines.errors import UserError
 from clients import Classification, Examples
-from clients.evaluation import averaged, has_output, num_batches, outputs_of
-from clients.examples import Inputs, Transform, apply_to_each, are_several, count_rows, tensors_of
+from clients.evaluation import average_sums, has_output, iterate_outputs, num_batches
+from clients.examples import Inputs, Transform, apply_to_each, count_rows, has_several_inputs, tensors_of
 from strategies.shared import protocol
 
 from .saved_model import SavedModel, load_model
@@ -107,7 +107,7 @@ class Predictor:
     def _like(self) -> Inputs:
         """An empty batch with the shape and dtype of raw rows; a tuple or dict for several inputs."""
         rows = self.model.experiment.dataset.test_inputs
-        return rows if are_several(rows) else torch.zeros(0, *self.shape, dtype=self.dtype)
+        return rows if has_several_inputs(rows) else torch.zeros(0, *self.shape, dtype=self.dtype)
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -200,7 +200,7 @@ class Predictor:
     def raw(self, rows: np.ndarray | pd.DataFrame | Inputs) -> Inputs:
         """Return rows as tensors [n, ...] of raw inputs; :meth:`__call__` says what is refused."""
         like = self._like
-        if not are_several(like):
+        if not has_several_inputs(like):
             return self._raw(self._values(rows), self.shape, self.dtype)
         keys = list(like) if isinstance(like, Mapping) else list(range(len(like)))
         kind = Mapping if isinstance(like, Mapping) else tuple
@@ -272,7 +272,7 @@ class Predictor:
 
     def _rows_of_arrays(self) -> Schema:
         """Return the schema of files for a run without one; its mean and deviation are not used."""
-        if are_several(self._like):
+        if has_several_inputs(self._like):
             raise UserError("the model takes several inputs, which no file holds: use results.predictor")
         if (dtype := _name_of(self.dtype)) not in DTYPES or not self.shape:
             raise UserError(
@@ -289,11 +289,11 @@ class Predictor:
         labels = torch.zeros(count, dtype=torch.int64) if targets is None else targets
         examples = Examples(inputs, labels, every, self.transform)
         batches, sums = [], []
-        for outputs, batch in outputs_of(network, examples, range(num_batches(examples))):
+        for outputs, batch in iterate_outputs(network, examples, range(num_batches(examples))):
             batches.append(outputs)
             if targets is not None:
                 sums.append(Classification()(outputs, batch)[1])
-        return batches, averaged(sums, count).get(protocol.LOSS, 0.0)
+        return batches, average_sums(sums, count).get(protocol.LOSS, 0.0)
 
 
 def predictor_of(run: Path, name: str | None = None) -> Predictor:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from baselines.errors import RunFailed
 from baselines.experiment.experiment import Experiment
-from baselines.grids.ray import Stored
-from baselines.grids.ray_pool import Dispatch, Group, WorkerTask
-from clients.evaluation import averaged, num_batches
+from baselines.grids.ray import StoredRecord
+from baselines.grids.ray_pool import Dispatch, TaskGroup, WorkerTask
+from clients.evaluation import average_sums, num_batches
 
-from .evaluation import Evaluator, Metrics, Owners, kept
+from .evaluation import Evaluator, Metrics, Owners, select_examples
 
 TASKS_PER_WORKER = 4  # roughly; small tasks let all workers end at about the same time
 
@@ -39,7 +39,7 @@ class RayEvaluator(Evaluator):
         self, models: Sequence[ArrayRecord], split: str, owners: Owners
     ) -> Callable[[], list[Metrics]]:
         """Begin to evaluate models on ``test`` or ``validation``; return what waits for their metrics."""
-        examples = [kept(self.experiment, split, owner) for owner in owners]
+        examples = [select_examples(self.experiment, split, owner) for owner in owners]
         dealt = [
             self._tasks(arrays, num_batches(held_out), len(models), "sums", split, owner)
             for arrays, held_out, owner in zip(models, examples, owners, strict=True)
@@ -48,7 +48,7 @@ class RayEvaluator(Evaluator):
 
         def wait() -> list[Metrics]:
             outcomes = zip(self._outcomes(dealt, group), examples, strict=True)
-            return [averaged(sums, len(held_out)) for sums, held_out in outcomes]
+            return [average_sums(sums, len(held_out)) for sums, held_out in outcomes]
 
         return wait
 
@@ -64,13 +64,13 @@ class RayEvaluator(Evaluator):
         """Return the tasks by which workers evaluate one of the models."""
         wanted = max(1, TASKS_PER_WORKER * len(self.dispatch.workers) // models)
         each = math.ceil(batches / wanted)
-        stored = Stored(arrays)
+        stored = StoredRecord(arrays)
         return [
             Evaluating(stored, range(first, min(first + each, batches)), method, *arguments)
             for first in range(0, batches, each)
         ]
 
-    def _outcomes(self, dealt: list[list["Evaluating"]], group: Group) -> list[list[Any]]:
+    def _outcomes(self, dealt: list[list["Evaluating"]], group: TaskGroup) -> list[list[Any]]:
         """Wait for each model's outcomes, one per batch."""
         self.dispatch.finish(group)
         return [list(chain.from_iterable(task.outcome() for task in tasks)) for tasks in dealt]
@@ -87,7 +87,7 @@ class Evaluating(WorkerTask):
     arguments : its further arguments
     """
 
-    def __init__(self, arrays: Stored, batches: range, method: str, *arguments: object) -> None:
+    def __init__(self, arrays: StoredRecord, batches: range, method: str, *arguments: object) -> None:
         super().__init__()
         self.method, self.arguments = method, (arrays, batches, *arguments)
         self._outcome: list[Any] = []

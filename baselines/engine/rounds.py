@@ -22,24 +22,24 @@ from .environment import merge_usage
 from .evaluation import Evaluator, ServerEvaluation
 from .loggers import Progress
 from .metrics import (
-    BY_NODE,
-    GLOBAL,
+    GLOBAL_MODEL,
     OWN_GROUP,
-    SITES,
-    Sent,
+    SITE_TEST,
+    SITE_TRAIN,
+    RoundBytes,
     best_round,
     check_divergence,
+    count_round_bytes,
     describe_stop,
     find_rare_nodes,
     node_spread,
     per_node_metrics,
     place_of,
     scalars,
-    sent,
     should_stop,
-    spread,
+    summarise_sites,
 )
-from .run_folder import RunFolder, protect
+from .run_folder import RunFolder, check_overwriting
 
 if TYPE_CHECKING:
     from .virtual_time import VirtualTime
@@ -57,21 +57,21 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
     """
     require_clock(experiment, grid.gives_node_states)
     with folder.alone():  # another process may have run it in the meantime
-        if experiment.settings.resume and resume.finished(experiment, folder.path):
+        if experiment.settings.resume and resume.is_finished(experiment, folder.path):
             logger.warning("another process has finished %s meanwhile", folder.path)
             check_divergence(experiment, folder.path)
             return
         if experiment.settings.checkpoint_every:
-            resume.check(experiment, grid.gives_node_states)
-        protect(experiment, folder.path)
-        saved = resume.to_resume(experiment, folder.path) if experiment.settings.resume else None
+            resume.check_resumable(experiment, grid.gives_node_states)
+        check_overwriting(experiment, folder.path)
+        saved = resume.find_checkpoint(experiment, folder.path) if experiment.settings.resume else None
         _run(experiment, grid, folder, saved)
 
 
 def require_clock(experiment: Experiment, has_simulated_nodes: bool) -> None:
     """Refuse an asynchronous strategy with real nodes and a clock, simulated ones without, or a quorum."""
     strategy, clock, quorum = experiment.prototype, experiment.clock, experiment.settings.quorum
-    if not strategy.keeps_time:
+    if not strategy.is_asynchronous:
         return
     if clock is None and has_simulated_nodes:
         raise UserError(
@@ -113,7 +113,7 @@ def _evaluator_of(experiment: Experiment, grid: SuiteGrid) -> Evaluator:
 
 def _virtual_time_of(experiment: Experiment) -> "VirtualTime | None":
     """Return the rounds' virtual time; None without a clock, or where the strategy keeps it."""
-    if experiment.clock is None or experiment.prototype.keeps_time:
+    if experiment.clock is None or experiment.prototype.is_asynchronous:
         return None
     from .virtual_time import VirtualTime  # not needed without a clock
 
@@ -194,7 +194,7 @@ class Rounds:
                 replies, passed_over, virtual["virtual_seconds"] = self.virtual_time.receive(
                     messages, replies
                 )
-                self.strategy.pass_over(passed_over)
+                self.strategy.stop_awaiting(passed_over)
             arrays, metrics = self.strategy.aggregate_train(server_round, replies)
             ended = time.perf_counter()
         except Exception:
@@ -204,14 +204,14 @@ class Rounds:
         self.evaluation.finish()  # keeps the rounds' rows in order
         self.arrays = arrays if arrays is not None else self.arrays
         times = {"seconds": ended - started, "server_seconds": ended - answered}
-        in_all = counted.pop(GLOBAL, {})
-        self.folder.write(server_round, "train", GLOBAL, scalars(metrics) | virtual | times | in_all)
+        in_all = counted.pop(GLOBAL_MODEL, {})
+        self.folder.write(server_round, "train", GLOBAL_MODEL, scalars(metrics) | virtual | times | in_all)
         own = per_node_metrics(replies) if self.experiment.settings.evaluation.per_node else {}
         for name, norm in self.strategy.update_norms().items():
             own.setdefault(name, {})["update_norm"] = norm
         for node in sorted(own | counted, key=place_of):  # replies come in any order
             metrics_of_node = own.get(node, {}) | counted.get(node, {})
-            self.folder.write(server_round, BY_NODE, node, metrics_of_node, is_one_of=True)
+            self.folder.write(server_round, SITE_TRAIN, node, metrics_of_node, is_one_of=True)
 
     def _exchange(self, messages: list[Message]) -> list[Message]:
         """Send the round's messages; return the replies that end it, some perhaps to earlier messages."""
@@ -221,15 +221,15 @@ class Rounds:
         assert isinstance(self.grid, PollingGrid)  # require_clock
         return self.grid.receive_arrivals(messages, has_enough, timeout)
 
-    def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:
+    def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, RoundBytes]:
         """Return the round's bytes, if counted: in all and by node; of sites in all only."""
         wanted = self.experiment.settings.count_bytes
         if not wanted:
             return {}
         questions, answers = self.strategy.question_messages()
         exchanged = [*questions, *messages], [*answers, *replies]
-        counted = sent(*exchanged, wanted == "compressed", self.strategy.known_partitions())
-        return counted if self.experiment.dataset.site is None else {GLOBAL: counted[GLOBAL]}
+        counted = count_round_bytes(*exchanged, wanted == "compressed", self.strategy.known_partitions())
+        return counted if self.experiment.dataset.site is None else {GLOBAL_MODEL: counted[GLOBAL_MODEL]}
 
     def evaluate(self, server_round: int) -> None:
         """Begin to evaluate the models on the server's examples; without any, use the nodes' metrics."""
@@ -307,7 +307,7 @@ class Rounds:
         per_site_metrics = {
             site: scalars(MetricRecord(dict(metrics))) for site, metrics in site_metrics.items()
         }
-        apart = spread(per_site_metrics) if alone else {}
+        apart = summarise_sites(per_site_metrics) if alone else {}
         self.folder.write(server_round, "node-test", name, self._on_nodes | apart | more)
         for site, metrics in per_site_metrics.items():
-            self.folder.write(server_round, SITES, site, metrics, is_one_of=True)
+            self.folder.write(server_round, SITE_TEST, site, metrics, is_one_of=True)

@@ -27,7 +27,7 @@ from baselines.errors import RunDiverged, UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.validation import Logger
 
-from .checkpoint import EARLIER_ONES, LATEST, Checkpoint
+from .checkpoint import EARLIER_CHECKPOINTS, LATEST_CHECKPOINT, Checkpoint
 from .environment import (
     DIVERGED,
     FINISHED,
@@ -35,21 +35,29 @@ from .environment import (
     ResourceUsage,
     checksum,
     checksums,
-    naming,
+    name_file_in_errors,
     provenance,
     size,
     write_atomically,
 )
 from .metrics import COLUMNS, CONFUSION, PER_CLASS
-from .saved_model import ONE, SEVERAL, UNFINISHED
+from .saved_model import MODEL_FILE, MODELS_FOLDER, UNFINISHED_FOLDER
 
 LOCK = ".lock"
 OUTPUTS = "FLORILEGIUM_OUTPUTS"  # variable of a SuperLink: the folder below which submitted runs write
-OF_EARLIER_RUN = (str(LATEST), EARLIER_ONES, ONE, SEVERAL, UNFINISHED, PER_CLASS, CONFUSION)
-ELSEWHERE = (
+STALE_FILES = (
+    str(LATEST_CHECKPOINT),
+    EARLIER_CHECKPOINTS,
+    MODEL_FILE,
+    MODELS_FOLDER,
+    UNFINISHED_FOLDER,
+    PER_CLASS,
+    CONFUSION,
+)
+OTHER_FOLDER_ADVICE = (
     "choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir, of submit --output)"
 )
-PATIENCE = 2.0  # seconds to wait for the lock: asking whether a folder is in use takes it for a moment
+LOCK_SECONDS = 2.0  # seconds to wait for the lock: asking whether a folder is in use takes it for a moment
 
 
 def outputs_folder() -> Path:
@@ -125,13 +133,13 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(_unfit(self.path, error)) from error
+            raise UserError(_describe_unusable(self.path, error)) from error
 
     def write(
         self, server_round: int, split: str, model: str, metrics: dict[str, float], is_one_of: bool = False
     ) -> None:
         """Append a row per metric to metrics.csv and log them; ``is_one_of``: the split has other models."""
-        with naming(self._metrics), open(self._metrics, "a", newline="") as file:
+        with name_file_in_errors(self._metrics), open(self._metrics, "a", newline="") as file:
             rows = [(server_round, split, model, name, value) for name, value in metrics.items()]
             csv.writer(file).writerows(rows)
         for logger in self._loggers:
@@ -157,13 +165,13 @@ class RunFolder:
         UserError : when another process runs in this folder, or it cannot be written into
         """
         self.make()
-        lock = FileLock(self.path / LOCK, timeout=PATIENCE)
+        lock = FileLock(self.path / LOCK, timeout=LOCK_SECONDS)
         try:
             lock.acquire()
         except Timeout as error:
-            raise UserError(taken(self.path)) from error
+            raise UserError(describe_use(self.path)) from error
         except OSError as error:
-            raise UserError(_unfit(self.path, error)) from error
+            raise UserError(_describe_unusable(self.path, error)) from error
         try:
             yield
         finally:
@@ -214,14 +222,14 @@ class RunFolder:
             os.truncate(self._metrics, saved.metrics_size)
         else:
             self._discard()
-            with naming(self._metrics), open(self._metrics, "w", newline="") as file:
+            with name_file_in_errors(self._metrics), open(self._metrics, "w", newline="") as file:
                 csv.writer(file).writerow(COLUMNS)
-        with naming(self.path / "config.yaml"):
+        with name_file_in_errors(self.path / "config.yaml"):
             (self.path / "config.yaml").write_text(self.experiment.configuration())
 
     def _discard(self) -> None:
         """Remove files of an earlier run that this one might not overwrite."""
-        for pattern in OF_EARLIER_RUN:
+        for pattern in STALE_FILES:
             for path in self.path.glob(pattern):
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
@@ -236,12 +244,12 @@ class RunFolder:
         write_atomically(self.path / "environment.json", json.dumps(environment, indent=2) + "\n")
 
 
-def protect(experiment: Experiment, folder: Path) -> None:
+def check_overwriting(experiment: Experiment, folder: Path) -> None:
     """Raise ``UserError`` where a run would be overwritten without ``resume=false``."""
     if experiment.settings.resume is None and has_trained(folder / "metrics.csv"):
         raise UserError(
             f"{folder} holds a run: resume=true leaves it alone or continues it, resume=false writes over "
-            f"it; or {ELSEWHERE}"
+            f"it; or {OTHER_FOLDER_ADVICE}"
         )
 
 
@@ -253,7 +261,7 @@ def has_trained(metrics: Path) -> bool:
         return any(not line.startswith(("round,", "0,")) for line in lines)
 
 
-def in_use(folder: Path) -> bool:
+def is_in_use(folder: Path) -> bool:
     """Say whether a process is running in a run's folder."""
     if not (folder / LOCK).exists():
         return False
@@ -264,10 +272,10 @@ def in_use(folder: Path) -> bool:
         return True
 
 
-def taken(folder: Path) -> str:
+def describe_use(folder: Path) -> str:
     """Return the message that another process uses the folder."""
     return f"another process is running in {folder}: wait for it, or end it"
 
 
-def _unfit(folder: Path, error: OSError) -> str:
+def _describe_unusable(folder: Path, error: OSError) -> str:
     return f"cannot write into {folder} ({error.strerror}): choose another folder"

@@ -33,16 +33,16 @@ from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
 from clients import Classification, Normalize
 from clients.examples import apply_to_each
-from clients.round import load
+from clients.round import load_arrays
 from strategies.shared.checks import has_diverged
 
 from . import checkpoint, environment
 from .metrics import by_round
 
-ONE = "model.safetensors"
-SEVERAL = "models"  # the folder with one file per model, where a strategy trains several
+MODEL_FILE = "model.safetensors"
+MODELS_FOLDER = "models"  # the folder with one file per model, where a strategy trains several
 METADATA_KEY = "florilegium"  # the only metadata key, with JSON: the order of several keys is random
-UNFINISHED = f"{SEVERAL}.tmp"  # that folder while it is being written
+UNFINISHED_FOLDER = f"{MODELS_FOLDER}.tmp"  # that folder while it is being written
 logger = logging.getLogger("flwr")
 
 
@@ -138,7 +138,7 @@ class ModelSaver:
     def _best(self) -> float:
         """Return the value of the saved models; minus infinity if there are none."""
         for path in _files(self.folder):
-            with _opened(path) as file:
+            with _open_file(path) as file:
                 value = float(_description_of(file).get("value", "nan"))
                 return -math.inf if math.isnan(value) else value
         return -math.inf
@@ -147,16 +147,16 @@ class ModelSaver:
         description = {**self.description, "round": str(server_round), "value": repr(_value(metrics))}
         if len(models) == 1:
             ((name, arrays),) = models.items()
-            _write(self.folder / ONE, arrays, description | {"model": name})
-            shutil.rmtree(self.folder / SEVERAL, ignore_errors=True)
+            _write(self.folder / MODEL_FILE, arrays, description | {"model": name})
+            shutil.rmtree(self.folder / MODELS_FOLDER, ignore_errors=True)
             return
-        fresh, old = self.folder / UNFINISHED, self.folder / SEVERAL
+        fresh, old = self.folder / UNFINISHED_FOLDER, self.folder / MODELS_FOLDER
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
         for name, arrays in models.items():
             _write(fresh / f"{quote(name, safe='')}.safetensors", arrays, description | {"model": name})
         shutil.rmtree(old, ignore_errors=True)
-        (self.folder / ONE).unlink(missing_ok=True)
+        (self.folder / MODEL_FILE).unlink(missing_ok=True)
         os.replace(fresh, old)  # a kill never leaves models of two rounds
 
 
@@ -169,12 +169,12 @@ def _value(metrics: dict[str, float]) -> float:
 
 def discard(folder: Path) -> None:
     """Remove the models of a run that starts from the beginning."""
-    (folder / ONE).unlink(missing_ok=True)
-    for name in (SEVERAL, UNFINISHED):
+    (folder / MODEL_FILE).unlink(missing_ok=True)
+    for name in (MODELS_FOLDER, UNFINISHED_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def kept(run: Path) -> bool:
+def has_model(run: Path) -> bool:
     """Say whether a run has kept a model, in a file of its own or in its last checkpoint."""
     return bool(_files(run)) or checkpoint.load(run) is not None
 
@@ -190,7 +190,7 @@ def descriptions(run: Path) -> dict[str, dict[str, Any]]:
     """
     described = {}
     for path in _files(run):
-        with _opened(path) as file:
+        with _open_file(path) as file:
             shapes = [file.get_slice(key).get_shape() for key in file.keys()]  # noqa: SIM118 - no mapping
             about = _description_of(file)
             described[str(about.get("model", "global"))] = {**about, "size": sum(map(math.prod, shapes))}
@@ -221,7 +221,7 @@ def load_model(run: Path, name: str | None = None) -> SavedModel:
     chosen = next(iter(models)) if name is None else name
     with _naming_config(run):
         network = experiment.model()
-        load(network, models[chosen])
+        load_arrays(network, models[chosen])
         about = written[chosen][1] if description else _describe_checkpoint(run, experiment)
     return SavedModel(network.eval(), experiment, {**about, "model": chosen})
 
@@ -238,14 +238,14 @@ def _naming_config(run: Path) -> Iterator[None]:
 
 def _describe_checkpoint(run: Path, experiment: Experiment) -> dict[str, Any]:
     """Describe the model of a checkpoint by the run's configuration and data set."""
-    return describe(experiment) | {"identity": environment.environment(run).get("identity")}
+    return describe(experiment) | {"identity": environment.read_environment(run).get("identity")}
 
 
 def _write(target: Path, arrays: ArrayRecord, description: dict[str, Any]) -> None:
     fresh = target.with_suffix(".tmp")
     tensors = {key: tensor.contiguous() for key, tensor in arrays.to_torch_state_dict().items()}
     try:
-        with environment.naming(target):
+        with environment.name_file_in_errors(target):
             save_file(
                 tensors,
                 fresh,
@@ -261,7 +261,7 @@ def _written(run: Path) -> dict[str, tuple[ArrayRecord, dict[str, Any]]]:
     """Return the models in safetensors files and their descriptions, by name."""
     models = {}
     for path in _files(run):
-        with _opened(path) as file:
+        with _open_file(path) as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
             description = _description_of(file)
             models[str(description.get("model", "global"))] = ArrayRecord(tensors), description
@@ -277,8 +277,8 @@ def _description_of(file: Any) -> dict[str, Any]:
 
 
 def _files(run: Path) -> list[Path]:
-    several = sorted((run / SEVERAL).glob("*.safetensors"), key=lambda path: _by_numbers(path.stem))
-    return [run / ONE] if (run / ONE).exists() else several
+    several = sorted((run / MODELS_FOLDER).glob("*.safetensors"), key=lambda path: _by_numbers(path.stem))
+    return [run / MODEL_FILE] if (run / MODEL_FILE).exists() else several
 
 
 def _by_numbers(name: str) -> list[str | int]:
@@ -287,7 +287,7 @@ def _by_numbers(name: str) -> list[str | int]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _open_file(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, "pt") as file:
             yield file
@@ -312,7 +312,7 @@ def _experiment(run: Path, description: Mapping[str, Any] | None) -> Experiment:
     except (ValueError, TypeError, yaml.YAMLError) as error:
         raise UserError(f"{path} is damaged: run it again") from error
     key = f"the configuration of {path.resolve()}, {environment.checksum(path)}"
-    config.take(key, yaml.safe_dump(settings))
+    config.register_composed(key, yaml.safe_dump(settings))
     try:
         return Experiment(key, None if description is None else _data_without_rows(description))
     except (KeyError, ValueError, TypeError, AttributeError) as error:

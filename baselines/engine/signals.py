@@ -10,7 +10,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
+def make_interruptible() -> Iterator[None]:
     """Let SIGTERM (a scheduler's) and SIGHUP (a closed terminal's) interrupt as Ctrl-C does.
 
     An ignored signal stays ignored: after ``nohup``, or in the background of a script.
@@ -26,7 +26,7 @@ def interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def ignore_signals() -> Iterator[None]:
     """Ignore signals, as a second Ctrl-C, while other programs are being ended."""
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
@@ -36,7 +36,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
+def restore_handlers() -> Iterator[None]:
     """Restore the signal handlers afterwards, whatever a library sets meanwhile."""
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:

@@ -10,7 +10,7 @@ is imported and any interpolation is resolved:
   ``clock`` and ``logger`` (file names, addresses) must be those of ``conf``, except for the schema. A model
   opens no file that a submitter names.
 
-The owner allows more by variables of the process' environment: :data:`TARGETS` and :data:`TRUST`.
+The owner allows more by variables of the process' environment: :data:`TARGETS_VARIABLE` and :data:`TRUST_VARIABLE`.
 """
 
 import os
@@ -31,18 +31,24 @@ from . import config
 from .identity import names_file
 from .overrides import CONF
 
-TARGETS = "FLORILEGIUM_TARGETS"  # variable: full names of further classes, separated by commas
-TRUST = "FLORILEGIUM_TRUST_SUBMITTER"  # variable: 1 where whoever submits is the owner of this process
-OWNERS = ("hydra", "runtime", "data_root")  # settings of the process' owner
-AS_IN_CONF = (
+TARGETS_VARIABLE = "FLORILEGIUM_TARGETS"  # variable: full names of further classes, separated by commas
+TRUST_VARIABLE = (
+    "FLORILEGIUM_TRUST_SUBMITTER"  # variable: 1 where whoever submits is the owner of this process
+)
+OWNER_SETTINGS = ("hydra", "runtime", "data_root")  # settings of the process' owner
+FIXED_GROUPS = (
     "clock",
     "dataset",
     "logger",
     "runtime",
 )  # groups whose texts name files, addresses and modules
 SCHEMA = ("dataset", "schema")  # their only text that may be submitted: names of columns and classes
-PLACED = {*AS_IN_CONF, "hydra", "config.yaml"}  # targets that read files, open connections, start programs
-MOST_SIGNS = 1 << 20  # characters of an override string
+FIXED_PLACES = {
+    *FIXED_GROUPS,
+    "hydra",
+    "config.yaml",
+}  # targets that read files, open connections, start programs
+MAX_CHARACTERS = 1 << 20  # characters of an override string
 
 
 class ClosedError(UserError):
@@ -55,12 +61,14 @@ class ClosedError(UserError):
 
 def is_open() -> bool:
     """Say whether this process' owner trusts every submitter."""
-    return os.environ.get(TRUST) == "1"
+    return os.environ.get(TRUST_VARIABLE) == "1"
 
 
 def own_targets() -> frozenset[str]:
     """Return the further targets named in this process' environment."""
-    return frozenset(name.strip() for name in os.environ.get(TARGETS, "").split(",") if name.strip())
+    return frozenset(
+        name.strip() for name in os.environ.get(TARGETS_VARIABLE, "").split(",") if name.strip()
+    )
 
 
 def check(overrides: str, targets: Collection[str] = ()) -> None:
@@ -76,14 +84,14 @@ def check(overrides: str, targets: Collection[str] = ()) -> None:
     ClosedError : in one line that names the setting
     UserError : for what cannot be composed at all
     """
-    if len(overrides) > MOST_SIGNS:
-        raise ClosedError(f"the overrides have more than {MOST_SIGNS} signs")
+    if len(overrides) > MAX_CHARACTERS:
+        raise ClosedError(f"the overrides have more than {MAX_CHARACTERS} signs")
     parsed = _parse(overrides)
     for override in parsed:
         _check_override(override)
     chosen = [o.input_line for o in parsed if (CONF / str(o.key_or_group)).is_dir() and o.input_line]
-    wanted = _raw(config.composed_unchecked(overrides).cfg)
-    plain = _raw(config.composed_unchecked(shlex.join(chosen)).cfg)
+    wanted = _raw(config.compose_unchecked(overrides).cfg)
+    plain = _raw(config.compose_unchecked(shlex.join(chosen)).cfg)
     _check_tree(wanted, plain, known_targets() | own_targets() | frozenset(targets))
 
 
@@ -116,7 +124,7 @@ def _check_override(override: Override) -> None:
     """Refuse whatever is neither an option nor a plain value, before Hydra looks for it."""
     key = str(override.key_or_group)
     name = _name(key)
-    if key.replace("/", ".").split(".")[0] in OWNERS:
+    if key.replace("/", ".").split(".")[0] in OWNER_SETTINGS:
         raise ClosedError(f"{name} is set by whoever runs this process, and cannot be submitted")
     if override.package is not None or "@" in key:
         raise ClosedError(f"{name} puts an option elsewhere (@), which cannot be submitted")
@@ -180,7 +188,7 @@ def _check_tree(wanted: Any, plain: Any, targets: Collection[str]) -> None:
             raise ClosedError(f"{name} names a file, and nodes open no file that a run names")
         if "_args_" in place:
             raise ClosedError(f"{name}: arguments must be given by name")
-        is_as_in_conf = place[0] in AS_IN_CONF and place[:2] != SCHEMA
+        is_as_in_conf = place[0] in FIXED_GROUPS and place[:2] != SCHEMA
         if "_target_" in place:
             _check_target(place, str(value), targets)
             if is_as_in_conf and str(value) in known_targets() and place in as_chosen:
@@ -198,7 +206,7 @@ def _check_target(place: tuple[str, ...], target: str, targets: Collection[str])
             f"{name} is not on the list of targets: what conf/ names, and what its owner adds"
         )
     groups = _groups_of_targets().get(target, frozenset())
-    if place[:2] == SCHEMA or (groups and groups <= PLACED and place[0] not in groups):
+    if place[:2] == SCHEMA or (groups and groups <= FIXED_PLACES and place[0] not in groups):
         raise ClosedError(f"{name} names a class of another group")
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from baselines.errors import UserError
 from clients import Classification, NextToken
-from clients.batched.eligibility import BATCHED, OBSTACLES
+from clients.batched.eligibility import BATCH_OPTION, OBSTACLES
 from strategies import WeightErosionForAll
 from strategies.parts.clustering import Grouping
 from strategies.parts.privacy import Gaussian
-from strategies.parts.weighting import EACH, Erosion
+from strategies.parts.weighting import EVERY_NODE, Erosion
 from strategies.shared.checks import Conflict, first_message
 
 from .experiment import Experiment
@@ -50,11 +50,11 @@ def _find_replaced_requester(experiment: Experiment) -> str | None:
     if not isinstance(experiment.prototype, WeightErosionForAll):
         return None
     requester = experiment.cfg.strategy.inner.weighting.requester
-    if requester == EACH or not isinstance(_rule_of(experiment).weighting, Erosion):
+    if requester == EVERY_NODE or not isinstance(_rule_of(experiment).weighting, Erosion):
         return None
     return (
         f"weighting.requester={requester}: strategy=weight_erosion_all trains a model for each node; "
-        f"leave it out, set it to {EACH}, or choose strategy=weight_erosion"
+        f"leave it out, set it to {EVERY_NODE}, or choose strategy=weight_erosion"
     )
 
 
@@ -63,7 +63,7 @@ def _find_other_requester(experiment: Experiment) -> str | None:
     if not isinstance(weighting, Erosion):
         return None
     for_all = isinstance(experiment.prototype, WeightErosionForAll)
-    requester = EACH if for_all else weighting.requester
+    requester = EVERY_NODE if for_all else weighting.requester
     judged = getattr(experiment.partitioner, "requester", None)
     if judged in (None, requester):
         return None
@@ -384,14 +384,14 @@ REFUSED_ELSEWHERE = (
         "checkpoint_every above 0",
         "runtime=superlink with nodes that keep a state",
         "it cannot restore them",
-        "baselines.engine.resume.check",
+        "baselines.engine.resume.check_resumable",
         "strategy=scaffold checkpoint_every=1 runtime=superlink",
     ),
     _row(
         "runtime.batch_clients=measured",
         "deterministic=true",
         "the clock would decide",
-        "baselines.runtimes.batching.choice",
+        "baselines.runtimes.batching.choose_batching",
         "runtime.batch_clients=measured deterministic=true",
     ),
     _row(
@@ -489,7 +489,7 @@ REFUSED_ELSEWHERE = (
         "privacy=",
         "strategy=power_of_choice, oort",
         "nodes' losses, which get no noise, decide who trains",
-        f"{PARTS}.privacy.refuse",
+        f"{PARTS}.privacy.raise_no_guarantee",
         f"{NOISED} strategy=power_of_choice",
     ),
     _row(
@@ -657,7 +657,7 @@ REFUSED_ELSEWHERE = (
         "strategy=scaffold's option 2, scaffnew, fedcm, aggregation=normalized",
         "corrections=own_initial_model",
         "the change from the server's model is treated as gradients",
-        f"{NODES}._check_way",
+        f"{NODES}._check_displacement",
         "strategy=scaffold corrections=own_initial_model",
     ),
     _row(
@@ -685,21 +685,21 @@ REFUSED_ELSEWHERE = (
         "corrections=moon, feddecorr",
         "a model without an nn.Linear layer (dataset=synthetic)",
         "they look at what its last one is given",
-        "clients.methods.moon.last_linear",
+        "clients.methods.moon.find_last_linear",
         "corrections=feddecorr dataset=synthetic num_nodes=20",
     ),
     _row(
         "compression=random_mask, low_rank",
         "client.keep_optimizer=true",
         "the optimiser's state would add to a node's change",
-        f"{NODES}._check_way",
+        f"{NODES}._check_displacement",
         "compression=random_mask client_optimizer=adam client.keep_optimizer=true",
     ),
     _row(
         "compression=random_mask, low_rank",
         "corrections=own_initial_model",
         "only a share of the change would be sent",
-        f"{NODES}._check_way",
+        f"{NODES}._check_displacement",
         "compression=random_mask corrections=own_initial_model",
     ),
     _row(
@@ -713,7 +713,7 @@ REFUSED_ELSEWHERE = (
         "personal=ditto",
         "corrections=own_initial_model",
         "the node's model is kept near the one it was sent",
-        f"{NODES}._check_way",
+        f"{NODES}._check_displacement",
         "personal=ditto corrections=own_initial_model node_test_fraction=0.2",
     ),
     _row(
@@ -757,13 +757,13 @@ ONE_BY_ONE = (  # not refused, but these nodes train one by one
     *OBSTACLES,
     Conflict(
         "corrections=moon, fedsam, fedlc, ...; strategy=fedproto",
-        BATCHED,
+        BATCH_OPTION,
         "a correction adds to the loss, or takes the gradient elsewhere",
         checked_by="clients.batched.stack.ModelStack.train",
     ),
     Conflict(
         "corrections=inexact",
-        BATCHED,
+        BATCH_OPTION,
         "a correction may end a node's round",
         checked_by="clients.batched.stack.ModelStack.train",
     ),
@@ -794,7 +794,7 @@ def format_table() -> str:
     alone = _format_rows(
         ("nodes train one by one with", "because"), ((_code(one.choice), one.reason) for one in ONE_BY_ONE)
     )
-    return f"\n{refused}\n\nNothing is refused here, whatever `{BATCHED}` says:\n\n{alone}\n"
+    return f"\n{refused}\n\nNothing is refused here, whatever `{BATCH_OPTION}` says:\n\n{alone}\n"
 
 
 def _format_rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

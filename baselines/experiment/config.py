@@ -42,8 +42,8 @@ from strategies.shared.codecs import COMPRESSIONS
 from strategies.shared.compression import Compression, NoCompression
 
 from .messages import describe_mistake, describe_unreadable
-from .overrides import CONF, keyed
-from .validation import check_ranges, find_object, wrong_types
+from .overrides import CONF, require_keys
+from .validation import check_ranges, find_object, find_wrong_types
 
 # A user's own corrections that a strategy, or one of its parts, requests from nodes: its file names them.
 
@@ -59,16 +59,16 @@ def own_corrections(cfg: DictConfig) -> list[type[Correction]]:
     ------
     UserError : for a class that cannot be imported, or is not a correction with a ``config_key``
     """
-    return [_correction(named) for named in dict.fromkeys(_named(_resolved(cfg.strategy)))]
+    return [_correction(named) for named in dict.fromkeys(_iterate_names(_resolve(cfg.strategy)))]
 
 
-def _named(settings: Any) -> Iterator[str]:
+def _iterate_names(settings: Any) -> Iterator[str]:
     """Yield the names of the classes, at any depth."""
     if not isinstance(settings, dict):
         return
     for key, value in settings.items():
         if key != NODE_CORRECTIONS:
-            yield from _named(value)
+            yield from _iterate_names(value)
             continue
         for entry in value if isinstance(value, list) else [value]:
             if not isinstance(entry, dict) or [*entry] != ["_target_"]:
@@ -124,13 +124,13 @@ def _drop(node: Any) -> None:
                 _drop(node[key])
 
 
-def _resolved(part: DictConfig) -> Any:
+def _resolve(part: DictConfig) -> Any:
     return OmegaConf.to_container(part, resolve=True)
 
 
 def targets(part: DictConfig) -> Iterator[str]:
     """Yield the ``_target_`` of a part and of the parts nested in it."""
-    return _targets(_resolved(part))
+    return _targets(_resolve(part))
 
 
 def _targets(settings: Any) -> Iterator[str]:
@@ -239,10 +239,10 @@ def _own_settings() -> dict[str, tuple[str, ...]]:
 # Why a part could not be built, in one line that names its settings.
 
 
-LONGEST = 300  # characters of a library's error
+MAX_ERROR_LENGTH = 300  # characters of a library's error
 
 
-def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> str:
+def explain_error(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> str:
     """Return the suite's own message on a setting, if any; else the part, its settings and the error."""
     cause: BaseException | None = error.__cause__
     while cause is not None:
@@ -253,7 +253,7 @@ def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> 
     if undecorated := _undecorated(node):
         return undecorated
     message, _, key = str(error).partition("full_key: ")
-    text = " ".join(message.partition(", set env var")[0].split())[:LONGEST]
+    text = " ".join(message.partition(", set env var")[0].split())[:MAX_ERROR_LENGTH]
     name = key or (node._get_full_key(None) if OmegaConf.is_config(node) else "")
     given = ", ".join(_given(node, key) + [_text(*pair) for pair in arguments.items()])
     return f"{name} cannot be built{' with ' * bool(given)}{given}: {text}{_import(error)}"
@@ -292,21 +292,21 @@ def _import(error: BaseException) -> str:
     return f": {error} (is its folder on PYTHONPATH?)" if isinstance(error, ImportError) else ""
 
 
-SEVERAL = ("corrections", "experiment", "logger")  # groups that take several options at once
+MULTIPLE_CHOICE_GROUPS = ("corrections", "experiment", "logger")  # groups that take several options at once
 
 _composing = RLock()  # Hydra's state is global, and a process may submit several runs at once
-_taken: dict[str, DictConfig] = {}  # configurations composed by another process, by override string
+_registered: dict[str, DictConfig] = {}  # configurations composed by another process, by override string
 
 
-def take(overrides: str, text: str) -> None:
+def register_composed(overrides: str, text: str) -> None:
     """Register the configuration of an override string, as composed by another process."""
     cfg = OmegaConf.create(text)
     assert isinstance(cfg, DictConfig)
-    _taken[overrides] = cfg
+    _registered[overrides] = cfg
 
 
-def text(overrides: str) -> str:
-    """Return a configuration for :func:`take`; the other process resolves environment variables."""
+def export_composed(overrides: str) -> str:
+    """Return a configuration for :func:`register_composed`; the other process resolves environment variables."""
     return OmegaConf.to_yaml(load(overrides), resolve=False)
 
 
@@ -325,23 +325,26 @@ def load(overrides: str) -> DictConfig:
     ------
     UserError : for an unknown, deleted or empty group, an unknown option or key, a value out of range
     """
-    return _taken[overrides] if overrides in _taken else composed(overrides).cfg
+    return _registered[overrides] if overrides in _registered else compose_checked(overrides).cfg
 
 
 @cache
-def composed(overrides: str) -> Composed:
+def compose_checked(overrides: str) -> Composed:
     """Compose the configuration of an override string; :func:`load` says what it raises."""
-    result = composed_unchecked(overrides)
+    result = compose_unchecked(overrides)
     check_ranges(result.cfg)
     return result
 
 
 @cache
-def composed_unchecked(overrides: str) -> Composed:
+def compose_unchecked(overrides: str) -> Composed:
     """Compose without checking values: nothing that the configuration names is imported."""
     try:
-        with composing():
-            given = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
+        with initialize_hydra():
+            given = [
+                _check_choice(override)
+                for override in _check_deletion(require_keys(shlex.split(overrides)))
+            ]
             result = _compose(given)
             checked = [_must_exist(override, result.cfg) for override in given]
             if checked != given:
@@ -404,7 +407,7 @@ def _names_group(override: Override) -> bool:
 
 
 @contextmanager
-def composing() -> Iterator[None]:
+def initialize_hydra() -> Iterator[None]:
     """Let Hydra compose configurations from ``conf``, also inside ``@hydra.main``."""
     with _composing:
         hydra = GlobalHydra.instance()
@@ -418,7 +421,7 @@ def composing() -> Iterator[None]:
             hydra.hydra = outer
 
 
-def _kept(overrides: list[str]) -> list[str]:
+def _check_deletion(overrides: list[str]) -> list[str]:
     """Refuse to delete a whole group or setting (Hydra's ``~client``): every run reads all of them."""
     for override in overrides:
         key, _, _ = override.removeprefix("~").partition("=")
@@ -429,10 +432,15 @@ def _kept(overrides: list[str]) -> list[str]:
     return overrides
 
 
-def _real(override: str) -> str:
+def _check_choice(override: str) -> str:
     """Refuse a template (``strategy=base``), several options in a group of one, a missing search path."""
     key, _, value = override.lstrip("+").partition("=")
-    if (CONF / key).is_dir() and value.startswith("[") and "," in value and key not in SEVERAL:
+    if (
+        (CONF / key).is_dir()
+        and value.startswith("[")
+        and "," in value
+        and key not in MULTIPLE_CHOICE_GROUPS
+    ):
         raise UserError(f"{override}: the last option would overwrite the others: choose one, {key}=...")
     if (CONF / key).is_dir() and value == "base":
         raise UserError(f"{override} is an internal template: choose another option")
@@ -461,12 +469,12 @@ def _must_exist(override: str, cfg: DictConfig) -> str:
 
 def build(node: Any, **arguments: Any) -> Any:
     """Instantiate a configuration node; raise a one-line ``UserError`` for a wrong value or class."""
-    for mistaken in wrong_types(node, given=set(arguments)):
+    for mistaken in find_wrong_types(node, given=set(arguments)):
         raise UserError(mistaken)
     try:
         return instantiate(node, **arguments, _convert_="all")
     except InstantiationException as error:
-        raise UserError(why(error, node, arguments)) from error
+        raise UserError(explain_error(error, node, arguments)) from error
 
 
 # Choices: which option a configuration takes in each group, and its values one by one.
@@ -479,7 +487,7 @@ def choices(overrides: str) -> dict[str, str]:
     ------
     UserError : as :func:`baselines.experiment.config.load`
     """
-    taken = composed(overrides).options.items()
+    taken = compose_checked(overrides).options.items()
     ours = {group: option for group, option in taken if not group.startswith("hydra/")}
     return {group: "null" if option is None else str(option) for group, option in ours.items()}
 
@@ -495,7 +503,7 @@ def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
 # Lazy modules such as ``nn.LazyLinear``: two examples give them their shapes before anything is sent.
 
 
-PAIR = 2
+NUM_SHAPE_EXAMPLES = 2
 CPU = torch.device("cpu")
 
 
@@ -536,7 +544,11 @@ def _names(model: nn.Module) -> list[str]:
 def _two_examples(data: Dataset) -> Inputs:
     """Return two transformed inputs; zeros where this process has no data."""
     rows = data.train_inputs
-    if count_rows(rows) < PAIR:
-        rows = apply_to_each(lambda part: torch.zeros(PAIR, *part.shape[1:], dtype=part.dtype), rows)
-    examples = Examples(rows, torch.zeros(count_rows(rows)), torch.arange(PAIR), data.transform)
+    if count_rows(rows) < NUM_SHAPE_EXAMPLES:
+        rows = apply_to_each(
+            lambda part: torch.zeros(NUM_SHAPE_EXAMPLES, *part.shape[1:], dtype=part.dtype), rows
+        )
+    examples = Examples(
+        rows, torch.zeros(count_rows(rows)), torch.arange(NUM_SHAPE_EXAMPLES), data.transform
+    )
     return examples.batch(slice(None), CPU)[0]

@@ -31,7 +31,7 @@ def dataset_of(cfg: DictConfig) -> Dataset:
     UserError : where the inputs' shape, or the labels' classes, differ from the configuration's
     """
     try:
-        dataset = loaded(OmegaConf.to_yaml(cfg, resolve=True))
+        dataset = load_dataset(OmegaConf.to_yaml(cfg, resolve=True))
     except OmegaConfBaseException as error:  # a value that has no default, or names another
         raise UserError(str(error)) from error
     stated, shape = cfg.shape, dataset.input_shape
@@ -58,7 +58,7 @@ def dataset_of(cfg: DictConfig) -> Dataset:
 
 
 @cache
-def loaded(yaml: str) -> Dataset:
+def load_dataset(yaml: str) -> Dataset:
     """Return the data set that a group's resolved YAML describes.
 
     Raises
@@ -127,7 +127,9 @@ def _check_classes(parts: list[Tensor]) -> None:
 # NodeData: which node holds which rows of the data, for one seed.
 
 
-Dealt = tuple[np.ndarray, np.ndarray]  # the rows of all nodes, and the lengths of each node's two lists
+PartitionArrays = tuple[
+    np.ndarray, np.ndarray
+]  # the rows of all nodes, and the lengths of each node's two lists
 
 
 @dataclass(frozen=True)
@@ -155,12 +157,12 @@ class NodeData:
             )
         return np.sort(generator(self.settings.seed, Purpose.VALIDATION).permutation(total)[:size])
 
-    def partition_arrays(self) -> Dealt:
+    def partition_arrays(self) -> PartitionArrays:
         """Return which node holds which rows, to send to another process."""
         both = [rows for pair in self.partitions for rows in pair]
         return np.concatenate(both), np.array([len(rows) for rows in both])
 
-    def set_partition(self, dealt: Dealt) -> None:
+    def set_partition(self, dealt: PartitionArrays) -> None:
         """Take over another process' partition."""
         rows, lengths = dealt
         both = np.split(rows.copy(), np.cumsum(lengths)[:-1])  # arrays from Ray are read-only
@@ -258,7 +260,7 @@ class NodeData:
 # A site: the examples that a node with its own data trains on, and those held out for evaluation.
 
 
-START = 'start its node with --node-config \'site="north" data="/path"\''
+START_ADVICE = 'start its node with --node-config \'site="north" data="/path"\''
 
 
 def site_examples(
@@ -281,7 +283,7 @@ def site_examples(
         )
     if not name or not path:
         missing = "data" if name else "name"
-        raise DataError(f"the site has no {missing}: {START}", f"data: the node has no {missing}")
+        raise DataError(f"the site has no {missing}: {START_ADVICE}", f"data: the node has no {missing}")
     reader = dataset.site
     if prepared is not None and isinstance(reader, SiteData):
         reader = replace(reader, cache=prepared, has_fallback=False)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from baselines.errors import UserError
-from clients.fast.gradient import gradient_of
-from strategies.shared.arrays import in_float64
+from clients.fast.gradient import get_gradient
+from strategies.shared.arrays import to_float64
 
 
 def accelerator() -> torch.device | None:
@@ -42,7 +42,7 @@ def device_of(name: str) -> torch.device:
         ) from error
 
 
-def placed(model: nn.Module, device: torch.device) -> nn.Module:
+def place_model(model: nn.Module, device: torch.device) -> nn.Module:
     """Return the model on its device.
 
     Raises
@@ -50,7 +50,7 @@ def placed(model: nn.Module, device: torch.device) -> nn.Module:
     UserError : for a model in float64 on a device without float64, such as Apple's
     """
     wide = any(p.dtype == torch.float64 for p in model.parameters())
-    if wide and in_float64(torch.zeros(1, device=device)).device.type != device.type:
+    if wide and to_float64(torch.zeros(1, device=device)).device.type != device.type:
         raise UserError(
             f"{device} has no float64, and the model is in it: set device=cpu, or float32 "
             "(for dataset=synthetic dataset.load.dtype=float32)"
@@ -64,7 +64,7 @@ def name_of(device: torch.device) -> str:
     return str(named(device)) if named else device.type
 
 
-def chosen(name: str) -> str | None:
+def describe_choice(name: str) -> str | None:
     """Return a line on the device: what ``auto`` chose, or that a GPU is idle; else None."""
     best = accelerator()
     if name == "auto":
@@ -121,7 +121,7 @@ def deterministic_algorithms(is_deterministic: bool) -> Iterator[None]:
     """Use deterministic algorithms, or any, within this context; restore the setting afterwards."""
     before, workspace = torch.are_deterministic_algorithms_enabled(), os.environ.get(WORKSPACE)
     if is_deterministic:
-        gradient_of.cache_clear()  # a step recorded by an earlier run equals the eager one only to rounding
+        get_gradient.cache_clear()  # a step recorded by an earlier run equals the eager one only to rounding
     try:
         use_deterministic(is_deterministic)
         yield

@@ -43,11 +43,11 @@ from .config import (
     own_corrections,
     targets,
 )
-from .data import NodeData, dataset_of, loaded, site_examples
-from .device import device_of, placed, prepare_model, require_bool
+from .data import NodeData, dataset_of, load_dataset, site_examples
+from .device import device_of, place_model, prepare_model, require_bool
 from .flower_adapter import FlowerStrategyAdapter
-from .identity import files, forget_changed, identity, own_sources, setting, source_hash
-from .overrides import quoted, resolved
+from .identity import forget_changed, hash_own_files, hash_own_sources, hash_setting, identity, source_hash
+from .overrides import quote, resolve_override
 from .validation import Settings, takes_argument
 
 # ExperimentSpec: what the configuration says of an experiment, before anything is built.
@@ -87,17 +87,17 @@ class ExperimentSpec:
     @property
     def setting(self) -> str:
         """A hash that is the same for all seeds."""
-        return setting(self.cfg)
+        return hash_setting(self.cfg)
 
     @property
     def files(self) -> dict[str, str]:
         """A hash of each file and folder of the user's own that the experiment names, by its path."""
-        return files(self.cfg)
+        return hash_own_files(self.cfg)
 
     @property
     def own_sources(self) -> dict[str, str]:
         """A hash of each package of the user's own that the experiment names."""
-        return own_sources(targets(self.cfg))
+        return hash_own_sources(targets(self.cfg))
 
     @property
     def kind_of_data(self) -> str:
@@ -125,7 +125,7 @@ class ExperimentSpec:
 
     def without_references(self) -> str:
         """Return the override string with references to other values resolved."""
-        return shlex.join(resolved(override, self.cfg) for override in shlex.split(self.overrides))
+        return shlex.join(resolve_override(override, self.cfg) for override in shlex.split(self.overrides))
 
     @property
     def data_source(self) -> str:
@@ -135,7 +135,7 @@ class ExperimentSpec:
     @property
     def replaces_strategy(self) -> bool:
         """Whether the strategy is of another class than its option says."""
-        plain = config.composed_unchecked(f"strategy={self.choices['strategy']}").cfg
+        plain = config.compose_unchecked(f"strategy={self.choices['strategy']}").cfg
         return bool(self.cfg.strategy._target_ != plain.strategy._target_)
 
     @property
@@ -163,7 +163,7 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int 
 
     With ``partition_id``, the model that this node initialises for itself.
 
-    The data set is loaded only if the configuration leaves the shape or the classes to it and the model
+    The data set is load_dataset only if the configuration leaves the shape or the classes to it and the model
     takes them, or if modules are lazy and learn their shapes from it. A value set for the model is kept.
     """
     measured: dict[str, object] = {}  # what the configuration leaves open
@@ -181,7 +181,7 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int 
         if has_lazy_modules(model):
             materialize_lazy(model, dataset())
     device = device_of(cfg.device)
-    return prepare_model(placed(model, device), device, cfg.autocast, cfg.channels_last)
+    return prepare_model(place_model(model, device), device, cfg.autocast, cfg.channels_last)
 
 
 def _seed(seed: int, partition_id: int | None) -> int:
@@ -195,12 +195,17 @@ def _seed(seed: int, partition_id: int | None) -> int:
 
 
 PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy", "compression")
-OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
-OF_SOME = {  # groups that only some strategies take: what the others lack, and which take them
+SUITE_SETTINGS = (*PARTS, "nodes_per_round", "min_replies", "participation")
+GROUPS_OF_SOME = {  # groups that only some strategies take: what the others lack, and which take them
     "grouping": ("makes no groups", "selective"),
     "staleness": ("has no stale updates", "fedbuff or fedasync"),
 }
-BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # checked if the strategy has them
+SHARED_SETTINGS = (
+    "seed",
+    "num_nodes",
+    "max_failed_rounds",
+    "node_timeout",
+)  # checked if the strategy has them
 
 
 def strategy_of(cfg: DictConfig) -> BaseStrategy:
@@ -212,9 +217,9 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
     """
     strategy: Strategy = config.build(config.without_corrections(cfg).strategy)
     if isinstance(strategy, BaseStrategy):
-        own = (key for key in BY_NAME if hasattr(strategy, key))
-        unread = _unread(cfg, (*OF_OURS, *own))
-        for group, (fact, ways) in OF_SOME.items():
+        own = (key for key in SHARED_SETTINGS if hasattr(strategy, key))
+        unread = _unread(cfg, (*SUITE_SETTINGS, *own))
+        for group, (fact, ways) in GROUPS_OF_SOME.items():
             if not hasattr(strategy, group) and (changed := _name_changed(cfg, group)):
                 raise UserError(
                     f"{changed}: strategy={strategy.name} {fact}; leave it out, or choose strategy={ways}"
@@ -228,7 +233,11 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
     except ValueError as error:
         raise UserError(str(error)) from error
     return FlowerStrategyAdapter(
-        strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, (*OF_OURS, *OF_SOME)), cfg.seed
+        strategy,
+        cfg.num_nodes,
+        cfg.max_failed_rounds,
+        _unread(cfg, (*SUITE_SETTINGS, *GROUPS_OF_SOME)),
+        cfg.seed,
     )
 
 
@@ -248,7 +257,7 @@ def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:
     return [key for key in keys if f"${{{key}" not in read and cfg[key] != config.load("")[key]]
 
 
-NO_VALIDATION = (
+VALIDATION_ERROR = (
     "needs validation examples on the server, and validation_size=0: set how many training examples to "
     "set aside, e.g. validation_size=300"
 )
@@ -268,7 +277,7 @@ class Experiment(ExperimentSpec):
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The data set, loaded once per process."""
+        """The data set, load_dataset once per process."""
         return dataset_of(self.cfg.dataset) if self.data is None else self.data
 
     @cached_property
@@ -322,7 +331,7 @@ class Experiment(ExperimentSpec):
         strategy.set_num_rounds(self.settings.rounds)  # even a short run without any step fails
         has_data = bool(self.settings.validation_size or self.settings.server_inputs)
         if strategy.needs_server_data and not has_data:
-            raise UserError(f"{strategy.name} {NO_VALIDATION}")
+            raise UserError(f"{strategy.name} {VALIDATION_ERROR}")
         return strategy
 
     @cached_property
@@ -336,11 +345,11 @@ class Experiment(ExperimentSpec):
         return config.build(self.cfg.clock) if "clock" in self.cfg else None
 
     @property
-    def nodes_remember(self) -> bool:
+    def has_stateful_nodes(self) -> bool:
         """Whether the nodes keep state between rounds."""
         corrections = requested_corrections(self.prototype.train_config(), self.known_corrections)
         return (
-            self.prototype.nodes_remember
+            self.prototype.has_stateful_nodes
             or self.training.remembers
             or any(kind.remembers for kind in corrections)
         )
@@ -462,7 +471,7 @@ class Experiment(ExperimentSpec):
         if name is None:
             return self.validation_examples
         folders = [one for one in shlex.split(self.overrides) if one.startswith("hydra.searchpath=")]
-        given = [f"dataset={name}", f"data_root={quoted(self.cfg.data_root)}", f"seed={self.cfg.seed}"]
+        given = [f"dataset={name}", f"data_root={quote(self.cfg.data_root)}", f"seed={self.cfg.seed}"]
         data = dataset_of(config.load(shlex.join([*folders, *given])).dataset)
         if data.site is not None or data.input_shape != self.input_shape:
             fault = "lie at the sites" if data.site is not None else f"have shape {data.input_shape}"
@@ -484,5 +493,5 @@ def load_anew(overrides: str) -> Experiment:
     """Return the experiment of a run that begins: built anew where a file that this process read has changed."""
     if forget_changed():
         load.cache_clear()
-        loaded.cache_clear()
+        load_dataset.cache_clear()
     return load(overrides)

@@ -14,9 +14,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from clients.fast.guards import draws_put_back
+from clients.fast.guards import restore_random_state
 from strategies import TooManyFailedRounds
-from strategies.core.strategy import BaseStrategy, describe_uncovered, reason_of
+from strategies.core.strategy import BaseStrategy, describe_uncovered, get_error_reason
 from strategies.shared import protocol
 from strategies.shared.seeding import Purpose, torch_seed
 
@@ -35,7 +35,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     seed : of Python's ``random`` and numpy's ``np.random`` while the strategy chooses nodes
     """
 
-    resumable: ClassVar[bool] = False
+    is_resumable: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     def _require_covered(self) -> None:
         """Refuse a privacy wrapper of Flower around a strategy of this suite that its noise does not cover."""
         inner = getattr(self.strategy, "strategy", None)
-        beyond = inner.beyond_mean() if isinstance(inner, BaseStrategy) else ""
+        beyond = inner.describe_beyond_mean() if isinstance(inner, BaseStrategy) else ""
         if fault := describe_uncovered(self.strategy, inner, beyond):
             raise ValueError(
                 f"{fault}: let it wrap strategies.FedAvg, or choose strategy=fedavg privacy=central"
@@ -104,7 +104,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        with _drawing(self.seed, server_round, 0):
+        with _seeded_draws(self.seed, server_round, 0):
             messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         self._has_sent = bool(messages)
         return messages
@@ -132,7 +132,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        with _drawing(self.seed, server_round, 1):
+        with _seeded_draws(self.seed, server_round, 1):
             return list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -150,14 +150,14 @@ def _without_ids(metrics: MetricRecord | None) -> MetricRecord | None:
 
 
 @contextmanager
-def _drawing(seed: int, server_round: int, step: int) -> Iterator[None]:
+def _seeded_draws(seed: int, server_round: int, step: int) -> Iterator[None]:
     """Seed the global random generators within this context, and restore them afterwards.
 
     Flower's strategies sample nodes with ``random``.
     """
     place = {"server_round": server_round, "partition_id": step}
     drawn = torch_seed(seed, Purpose.FOREIGN, **place)
-    with draws_put_back():
+    with restore_random_state():
         random.seed(drawn)
         np.random.seed(drawn % 2**32)  # noqa: NPY002 - Flower uses it
         yield
@@ -165,5 +165,5 @@ def _drawing(seed: int, server_round: int, step: int) -> Iterator[None]:
 
 def _errors(replies: Iterable[Message]) -> str:
     """Return the failed nodes' reasons, each once and three at most."""
-    reasons = (reason_of(reply) for reply in replies if reply.has_error())
+    reasons = (get_error_reason(reply) for reply in replies if reply.has_error())
     return "; ".join([*dict.fromkeys(reasons)][:3]) or "none"

@@ -90,7 +90,7 @@ class SweepProgress(Callback):
             folder.mkdir(parents=True, exist_ok=True)
             OmegaConf.save(config, folder / MULTIRUN)
             if _is_parallel(config.hydra):
-                EndedRuns(folder / ENDED, self.total).follow()
+                EndedRuns(folder / ENDED_RUNS_FILE, self.total).follow()
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the run's number, and its values of the swept settings."""
@@ -107,7 +107,10 @@ class SweepProgress(Callback):
         """Report the end of a run to the process that started the sweep, possibly another one."""
         if self.sweeping and _is_parallel(config.hydra):
             how = "finished" if job_return.status is JobStatus.COMPLETED else "failed"
-            with contextlib.suppress(OSError), (Path(config.hydra.sweep.dir) / ENDED).open("a") as file:
+            with (
+                contextlib.suppress(OSError),
+                (Path(config.hydra.sweep.dir) / ENDED_RUNS_FILE).open("a") as file,
+            ):
                 file.write(f"run {config.hydra.job.num + 1} {how}\n")
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
@@ -117,7 +120,7 @@ class SweepProgress(Callback):
             EndedRuns.current.stop()
 
 
-ENDED = ".ended_runs"  # in the sweep's folder while it runs: a line for each run that has ended
+ENDED_RUNS_FILE = ".ended_runs"  # in the sweep's folder while it runs: a line for each run that has ended
 
 
 class EndedRuns:
@@ -151,7 +154,7 @@ class EndedRuns:
 
     def _print_lines(self) -> None:
         while True:
-            stops = self._stop.wait(LOOK_EVERY)  # first, so that the file is read once more
+            stops = self._stop.wait(POLL_SECONDS)  # first, so that the file is read once more
             with contextlib.suppress(OSError):
                 for run in self.path.read_text().splitlines()[self._done :]:
                     self._done += 1
@@ -166,7 +169,7 @@ class EndedRuns:
         return f"{self._done}{of} runs done in {_clock(seconds)}{left}: {run}"
 
 
-LOOK_EVERY = 0.5  # seconds
+POLL_SECONDS = 0.5  # seconds
 
 
 def _clock(seconds: float) -> str:
@@ -244,7 +247,7 @@ def closing_job_log() -> Iterator[None]:
 def without_hydras_lines() -> Iterator[None]:
     """Let Hydra raise what ended a job without printing "Error executing job with overrides"."""
     announcing: property = vars(JobReturn)["return_value"]
-    JobReturn.return_value = property(_returned, announcing.fset)  # type: ignore[method-assign,assignment]
+    JobReturn.return_value = property(_get_result, announcing.fset)  # type: ignore[method-assign,assignment]
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "provider=hydra.searchpath")  # this project's error says it
@@ -253,7 +256,7 @@ def without_hydras_lines() -> Iterator[None]:
         JobReturn.return_value = announcing  # type: ignore[method-assign,assignment]
 
 
-def _returned(self: JobReturn) -> object:
+def _get_result(self: JobReturn) -> object:
     """Return what a job returned, or raise what it raised."""
     assert self.status is not JobStatus.UNKNOWN
     if self.status is JobStatus.FAILED:

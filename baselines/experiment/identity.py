@@ -2,14 +2,14 @@
 
 They do when they agree in
 
-* the resolved configuration, without settings that do not affect numbers (``BESIDE``) and newer settings at
-  the value that they had before they existed (``LATER``); files of the user's own count by their content;
-* ``RESULTS``, raised by one with every change of a metric (and noted in CHANGELOG.md);
+* the resolved configuration, without settings that do not affect numbers (``UNHASHED_SETTINGS``) and newer settings at
+  the value that they had before they existed (``LATER_SETTINGS``); files of the user's own count by their content;
+* ``RESULTS_VERSION``, raised by one with every change of a metric (and noted in CHANGELOG.md);
 * the versions of the packages that do the arithmetic (``PACKAGES``).
 
 Default values count too: changing a default changes the identity of the runs that use it. Hashing only the
-differences from the defaults would make ``LATER`` superfluous, but would confuse runs from before and after
-such a change. So a new setting goes into ``LATER``, with the value that leaves every metric unchanged, and
+differences from the defaults would make ``LATER_SETTINGS`` superfluous, but would confuse runs from before and after
+such a change. So a new setting goes into ``LATER_SETTINGS``, with the value that leaves every metric unchanged, and
 keeps that entry even if its default changes.
 
 The hash of the code is not part of it: most changes leave every metric unchanged, byte for byte, and must
@@ -38,28 +38,28 @@ from baselines.errors import UserError
 
 from . import config
 from .overrides import ROOT
-from .validation import OURS
+from .validation import OWN_MODULES
 
-RESULTS = 1
+RESULTS_VERSION = 1
 PACKAGES = ("numpy", "timm", "torch")
 
 
-def _everywhere(name: str, value: object, group: str = "") -> dict[str, object]:
+def _name_everywhere(name: str, value: object, group: str = "") -> dict[str, object]:
     """Return a setting under each of its dotted names: in its group, and in strategies that refer to it."""
     return {f"{place}{name}": value for place in (group, "strategy.", "strategy.inner.")}
 
 
-LATER: dict[str, object] = {  # settings newer than some results, with their values then
-    **_everywhere("aggregation", {"_target_": "strategies.Mean"}),
-    **_everywhere("compression", {"_target_": "strategies.NoCompression"}),
-    **_everywhere("privacy", {"_target_": "strategies.NoPrivacy"}),
-    **_everywhere("weighting.by_layer", False),
-    **_everywhere("max_share", None, "evaluation."),
-    **_everywhere("dropout", 0.0, "participation."),
-    **_everywhere("max_norm", None, "participation."),
-    **_everywhere("readmit", [], "participation."),
-    **_everywhere("node_timeout", 120),
-    **_everywhere("query_partitions", True),
+LATER_SETTINGS: dict[str, object] = {  # settings newer than some results, with their values then
+    **_name_everywhere("aggregation", {"_target_": "strategies.Mean"}),
+    **_name_everywhere("compression", {"_target_": "strategies.NoCompression"}),
+    **_name_everywhere("privacy", {"_target_": "strategies.NoPrivacy"}),
+    **_name_everywhere("weighting.by_layer", False),
+    **_name_everywhere("max_share", None, "evaluation."),
+    **_name_everywhere("dropout", 0.0, "participation."),
+    **_name_everywhere("max_norm", None, "participation."),
+    **_name_everywhere("readmit", [], "participation."),
+    **_name_everywhere("node_timeout", 120),
+    **_name_everywhere("query_partitions", True),
     "autocast": None,
     "central_test": "all",
     "channels_last": False,
@@ -92,12 +92,12 @@ LATER: dict[str, object] = {  # settings newer than some results, with their val
     "strategy.loss_examples": None,
     "staleness": {"_target_": "strategies.PolynomialStaleness", "a": 0.5},
 }
-REACHED = ("address", "client_cpus", "code", "cpus", "modules", "retries", "start_timeout")
-PLAYED = (  # how a runtime is reached and started, and who is readmitted: a resumed run may change them
-    *(f"runtime.{name}" for name in REACHED),
-    *_everywhere("readmit", None, "participation."),
+CONNECTION_SETTINGS = ("address", "client_cpus", "code", "cpus", "modules", "retries", "start_timeout")
+LAUNCH_SETTINGS = (  # how a runtime is reached and started, and who is readmitted: a resumed run may change them
+    *(f"runtime.{name}" for name in CONNECTION_SETTINGS),
+    *_name_everywhere("readmit", None, "participation."),
 )
-BESIDE = (
+UNHASHED_SETTINGS = (
     *("checkpoint_every", "checkpoint_keep", "debug", "device_memory_share"),
     *("logger", "objective", "resume", "save"),
 )
@@ -107,7 +107,7 @@ def identity(cfg: DictConfig, rounds: int | None = None, like: object = None) ->
     """Return a hash of what decides a run's numbers, 16 hexadecimal digits.
 
     With ``rounds``, that of the same run with another number of rounds. ``like`` are another run's
-    settings: equal numbers count as written there (0 or 0.0), and so do settings of ``PLAYED``.
+    settings: equal numbers count as written there (0 or 0.0), and so do settings of ``LAUNCH_SETTINGS``.
     """
     return _hash_config([config_hash(cfg, rounds, like=like), versions()])
 
@@ -125,17 +125,19 @@ def config_hash(
     ------
     UserError : for a configuration that lacks a value
     """
-    settings, root = _resolved(cfg, seed)
-    settings = _with_contents(settings, _contents(settings, root))
-    hashed = {key: value for key, value in _written_as(settings, like).items() if key not in BESIDE}
-    for name, then in LATER.items():
+    settings, root = _resolve(cfg, seed)
+    settings = _replace_by_hashes(settings, _hash_contents(settings, root))
+    hashed = {
+        key: value for key, value in _write_as(settings, like).items() if key not in UNHASHED_SETTINGS
+    }
+    for name, then in LATER_SETTINGS.items():
         _leave_out(hashed, name.split("."), then)
     if rounds is not None:
         hashed["rounds"] = rounds
-    return _hash_config([RESULTS, hashed])
+    return _hash_config([RESULTS_VERSION, hashed])
 
 
-def _resolved(cfg: DictConfig, seed: int | None = None) -> tuple[Any, str]:
+def _resolve(cfg: DictConfig, seed: int | None = None) -> tuple[Any, str]:
     """Return the resolved settings, with ``DATA_ROOT`` for the data folder's path, and that path.
 
     Raises
@@ -152,15 +154,15 @@ def _resolved(cfg: DictConfig, seed: int | None = None) -> tuple[Any, str]:
         raise UserError(str(error)) from error
 
 
-def _written_as(value: Any, like: object, name: str = "") -> Any:
-    """Return settings with equal numbers, and the settings of ``PLAYED``, as ``like`` has them."""
-    if name in PLAYED:
+def _write_as(value: Any, like: object, name: str = "") -> Any:
+    """Return settings with equal numbers, and the settings of ``LAUNCH_SETTINGS``, as ``like`` has them."""
+    if name in LAUNCH_SETTINGS:
         return like
     if isinstance(value, dict) and isinstance(like, dict):
         within = f"{name}." if name else ""
-        return {key: _written_as(item, like.get(key, item), within + key) for key, item in value.items()}
+        return {key: _write_as(item, like.get(key, item), within + key) for key, item in value.items()}
     if isinstance(value, list) and isinstance(like, list) and len(value) == len(like):
-        return [_written_as(*pair) for pair in zip(value, like, strict=True)]
+        return [_write_as(*pair) for pair in zip(value, like, strict=True)]
     numbers = {type(value), type(like)} <= {int, float}
     return like if numbers and value == like else value
 
@@ -173,7 +175,7 @@ def _leave_out(settings: Any, path: list[str], then: object) -> None:
         del settings[path[-1]]
 
 
-def setting(cfg: DictConfig) -> str:
+def hash_setting(cfg: DictConfig) -> str:
     """Return a hash that is the same for all seeds of a setting, on every machine."""
     return config_hash(cfg, seed=0)
 
@@ -218,13 +220,13 @@ _read: dict[str, tuple[str, str]] = {}  # by absolute path: the stamp before it 
 
 def names_file(target: str, argument: str) -> bool:
     """Say whether an argument of this suite's ``target`` names a file or folder of the user's own."""
-    return target.startswith(OURS) and _may_name(target, argument, NOTHING) != NOTHING
+    return target.startswith(OWN_MODULES) and _may_name(target, argument, NOTHING) != NOTHING
 
 
-def files(cfg: DictConfig) -> dict[str, str]:
+def hash_own_files(cfg: DictConfig) -> dict[str, str]:
     """Return the hash of each file and folder of the user's own that a configuration names, by its path."""
-    settings, root = _resolved(cfg)
-    return {text.replace(DATA_ROOT, root): one for text, one in _contents(settings, root).items()}
+    settings, root = _resolve(cfg)
+    return {text.replace(DATA_ROOT, root): one for text, one in _hash_contents(settings, root).items()}
 
 
 def forget_changed() -> bool:
@@ -238,19 +240,19 @@ def forget_changed() -> bool:
     return has_changed
 
 
-def _contents(settings: dict[str, Any], root: str) -> dict[str, str]:
+def _hash_contents(settings: dict[str, Any], root: str) -> dict[str, str]:
     """Return the hash of what each text in some settings names, for those that name an own file or folder."""
     hashes = {}
     for group, part in settings.items():
-        for text, kind in _texts(part, NOTHING, PLACE if group == "dataset" else PATH):
+        for text, kind in _find_texts(part, NOTHING, PLACE if group == "dataset" else PATH):
             path = os.path.expanduser(text.replace(DATA_ROOT, root))
-            if group not in BESIDE and _exists(path, kind) and not _holds(path, root):
+            if group not in UNHASHED_SETTINGS and _exists(path, kind) and not _holds(path, root):
                 with suppress(OSError):
                     hashes[text] = _hash_content(os.path.abspath(path))
     return hashes
 
 
-def _texts(node: Any, kind: int, of_others: int) -> Iterator[tuple[str, int]]:
+def _find_texts(node: Any, kind: int, of_others: int) -> Iterator[tuple[str, int]]:
     """Yield the texts in some settings that may name something, and what.
 
     Parameters
@@ -263,17 +265,17 @@ def _texts(node: Any, kind: int, of_others: int) -> Iterator[tuple[str, int]]:
         for key, value in node.items():
             if key != "_target_":
                 below = kind if target is None else _may_name(str(target), key, of_others)
-                yield from _texts(value, below, of_others)
+                yield from _find_texts(value, below, of_others)
     elif isinstance(node, list):
         for value in node:
-            yield from _texts(value, kind, of_others)
+            yield from _find_texts(value, kind, of_others)
     elif isinstance(node, str) and node and kind != NOTHING:
         yield node, kind
 
 
 def _may_name(target: str, argument: str, of_others: int) -> int:
     """Return what an argument of a class may name."""
-    if not target.startswith(OURS):
+    if not target.startswith(OWN_MODULES):
         return of_others
     name = target.rpartition(".")[2]
     if argument in FOLDERS.get(name, ()):
@@ -310,12 +312,12 @@ def _hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _with_contents(node: Any, hashes: Mapping[str, str]) -> Any:
+def _replace_by_hashes(node: Any, hashes: Mapping[str, str]) -> Any:
     """Return settings with the hash of each text's content, if any, and without the data folder's path."""
     if isinstance(node, dict):
-        return {key: _with_contents(value, hashes) for key, value in node.items()}
+        return {key: _replace_by_hashes(value, hashes) for key, value in node.items()}
     if isinstance(node, list):
-        return [_with_contents(value, hashes) for value in node]
+        return [_replace_by_hashes(value, hashes) for value in node]
     return hashes.get(node, node.replace(DATA_ROOT, "")) if isinstance(node, str) else node
 
 
@@ -323,19 +325,19 @@ def _with_contents(node: Any, hashes: Mapping[str, str]) -> Any:
 
 
 # Files that decide results, as patterns that git understands too.
-COVERED = ("strategies/**/*.py", "clients/**/*.py", "baselines/**/*.py", "conf/**/*.yaml")
+HASHED_SOURCES = ("strategies/**/*.py", "clients/**/*.py", "baselines/**/*.py", "conf/**/*.yaml")
 
 
 @cache
 def source_hash() -> str:
     """Return a hash of this installation's code and configuration: equal code, equal results."""
-    paths = (path for pattern in COVERED for path in sorted(ROOT.glob(pattern)))
+    paths = (path for pattern in HASHED_SOURCES for path in sorted(ROOT.glob(pattern)))
     return _hash_files((path.relative_to(ROOT).as_posix(), path) for path in paths)
 
 
-def own_sources(targets: Iterable[str]) -> dict[str, str]:
+def hash_own_sources(targets: Iterable[str]) -> dict[str, str]:
     """Return a hash of each of the user's own packages that these targets belong to, by package name."""
-    known = {pattern.partition("/")[0] for pattern in COVERED} | sys.stdlib_module_names
+    known = {pattern.partition("/")[0] for pattern in HASHED_SOURCES} | sys.stdlib_module_names
     names = dict.fromkeys(target.partition(".")[0] for target in targets)
     files_of = {name: [*_files(name)] for name in names if name not in known}
     return {name: _hash_files(files) for name, files in files_of.items() if files}

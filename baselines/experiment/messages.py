@@ -25,11 +25,11 @@ logger = logging.getLogger("flwr")
 # A setting or an option that does not exist: what was probably meant.
 
 
-ELSEWHERE = {"clients": "nodes", "client": "node", "epochs": "local_epochs", "learning_rate": "lr"}
-MOST_HINTS = 3
+WORD_TRANSLATIONS = {"clients": "nodes", "client": "node", "epochs": "local_epochs", "learning_rate": "lr"}
+MAX_HINTS = 3
 
 
-def nearest(name: str, value: str, error: Exception) -> str | None:
+def find_nearest(name: str, value: str, error: Exception) -> str | None:
     """Return what was probably meant by an unknown setting; None if nothing is similar.
 
     An option of that name comes first (``optimizer=adam`` means ``client_optimizer=adam``), then a similar
@@ -51,7 +51,7 @@ def nearest(name: str, value: str, error: Exception) -> str | None:
         if not name.startswith(f"{setting}.") and name != setting  # its own parents do not count
     ]
     within, dot, last = name.rpartition(".")
-    for word in (last, ELSEWHERE.get(last, last)):
+    for word in (last, WORD_TRANSLATIONS.get(last, last)):
         deeper = [one for one in settings if one.startswith(within + dot) and one.endswith(f".{word}")]
         if len(deeper) == 1:  # client.lr
             return deeper[0]
@@ -67,14 +67,14 @@ def option_of(value: str, name: str) -> str | None:
     """Return ``group=value`` for the groups that have an option of this name; empty or None for none.
 
     The group that ``name`` belongs to wins (``client.optimizer`` over ``server_optimizer``). Older names of
-        options do not count. It is also None for more groups than ``MOST_HINTS``.
+        options do not count. It is also None for more groups than ``MAX_HINTS``.
     """
     if not value.isidentifier() or value in SHARED:
         return None
     groups = [path.parent.name for path in sorted(CONF.glob(f"*/{value}.yaml")) if not is_older_name(path)]
     place = f"{name}.".replace(".", "_")  # client_optimizer lies at client.optimizer
     groups = [group for group in groups if place.startswith(f"{group}_")] or groups
-    return " or ".join(f"{group}={value}" for group in groups) if len(groups) <= MOST_HINTS else None
+    return " or ".join(f"{group}={value}" for group in groups) if len(groups) <= MAX_HINTS else None
 
 
 def is_older_name(option: Path) -> bool:
@@ -93,8 +93,8 @@ def near_option(name: str, options: Iterable[str]) -> str | None:
 
 
 def _shares_words(name: str, other: str) -> bool:
-    """Say whether all words of one name, translated by ``ELSEWHERE``, are in the other."""
-    words = {ELSEWHERE.get(word, word) for word in name.split("_")}
+    """Say whether all words of one name, translated by ``WORD_TRANSLATIONS``, are in the other."""
+    words = {WORD_TRANSLATIONS.get(word, word) for word in name.split("_")}
     others = set(other.split("_"))
     return words <= others or others <= words
 
@@ -138,7 +138,7 @@ def describe_mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
         expected = extra_for(missing, f"expected one of {', '.join(options)}")
         return UserError(f"{missing} does not exist: {hint}{expected}")
     if unknown := re.match(r"Could not override '(.+?)'", str(error)):
-        near = nearest(unknown[1], _value_of(unknown[1], given), error)
+        near = find_nearest(unknown[1], _value_of(unknown[1], given), error)
         hint = f"did you mean {near}?" if near else "python -m baselines.run --help shows all"
         return UserError(f"there is no setting {unknown[1]}: {hint}")
     if isinstance(error, OmegaConfBaseException):

@@ -24,12 +24,12 @@ from strategies import PseudoGradientStrategy
 from strategies.core.strategy import BaseStrategy
 
 from . import config
-from .overrides import CONF, quoted
+from .overrides import CONF, quote
 from .validation import takes_argument
 
 NAME = "_name_"  # in an option: the name of its file
-LONGEST = 120  # characters of a folder's name
-PLACES = {
+MAX_FOLDER_LENGTH = 120  # characters of a folder's name
+KEY_OF_GROUP = {
     "client_optimizer": "client",  # where a group's option lies in the configuration, if not under the group's own name
     "schedule": "client.schedule",
     "personal": "client.personal",
@@ -42,7 +42,7 @@ BASE: Any = OmegaConf.to_container(
     OmegaConf.load(CONF / "strategy" / "base.yaml")
 )  # what the settings give
 PARTS = [key for key in BASE if (CONF / key).is_dir()]
-OF_THE_RUN = [key for key, value in BASE.items() if str(value).startswith("${") and key not in PARTS]
+RUN_SETTINGS = [key for key, value in BASE.items() if str(value).startswith("${") and key not in PARTS]
 
 
 def is_plain(value: object) -> bool:
@@ -54,7 +54,7 @@ def write_plain(value: object) -> str:
     """Return a plain value as written on the command line; ambiguous texts are quoted."""
     if isinstance(value, str | PathLike):
         text = str(value)
-        return quoted(text) if re.search(r"[,()=:'\"\s]", text) and text[0] not in "[{$'\"" else text
+        return quote(text) if re.search(r"[,()=:'\"\s]", text) and text[0] not in "[{$'\"" else text
     return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
 
 
@@ -67,8 +67,8 @@ def option_name(value: Any) -> str:
 def name_folder(label: str, options: dict[str, Any], seed: int) -> str:
     """Return the name of a run's folder: its settings, and a hash if some are objects or all are long."""
     label = label.replace("/", "_")
-    if options or len(label) > LONGEST:
-        label = f"{label[:LONGEST]},{_hash(label, options)}".removeprefix(",")
+    if options or len(label) > MAX_FOLDER_LENGTH:
+        label = f"{label[:MAX_FOLDER_LENGTH]},{_hash(label, options)}".removeprefix(",")
     return f"{label},seed={seed}".removeprefix(",")
 
 
@@ -100,7 +100,7 @@ def write_options(folder: Path, options: dict[str, Any]) -> Path:
     for group, option in options.items():
         file = place / group / f"{option[NAME]}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
-        header = f"# @package {PLACES[group]}\n" if group in PLACES else ""
+        header = f"# @package {KEY_OF_GROUP[group]}\n" if group in KEY_OF_GROUP else ""
         content = {key: value for key, value in option.items() if key != NAME}
         file.write_text(header + OmegaConf.to_yaml(content))
     return place
@@ -115,7 +115,7 @@ def describe_option(group: str, value: object) -> dict[str, dict[str, Any]]:
     """
     name = option_name(value)
     if isinstance(value, dict) and group != "corrections":
-        place = f"{PLACES.get(group, group)}.{next(iter(value), 'name')}"
+        place = f"{KEY_OF_GROUP.get(group, group)}.{next(iter(value), 'name')}"
         raise UserError(
             f"{group} is given a dict: write each of its values as a setting, run('{place}=...')"
         )
@@ -195,7 +195,7 @@ def _describe_strategy(strategy: PseudoGradientStrategy) -> dict[str, dict[str, 
             continue
         if field.name in PARTS:
             options |= describe_option(field.name, value)
-        elif field.name not in OF_THE_RUN:
+        elif field.name not in RUN_SETTINGS:
             own[field.name] = describe(f"strategy.{field.name}", value)
         elif value != _default(field):
             raise UserError(

@@ -83,15 +83,15 @@ def format_flow(value: Any) -> str:
     return "'" + value.replace("'", r"\'") + "'"
 
 
-LONGEST_NAME = 255  # bytes that a file system allows
+MAX_NAME_BYTES = 255  # bytes that a file system allows
 MULTIRUN = "multirun.yaml"  # in a sweep's folder: the requested configuration, as Hydra writes it
 HYDRA = ".hydra"  # in a run's folder: Hydra's record of a start
-WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra does not read as texts
+RESERVED_WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra does not read as texts
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Quote a text for Hydra if it has spaces or special characters."""
-    plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text.lower() not in WORDS
+    plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text.lower() not in RESERVED_WORDS
     return text if plain else "'" + text.replace("'", r"\'") + "'"
 
 
@@ -116,13 +116,13 @@ def with_config_dir(folder: Path | None, overrides: list[str]) -> list[str]:
     """Return the overrides, with a folder's options on the search path."""
     if folder is None:
         return overrides
-    return [f"hydra.searchpath=[{quoted(f'file://{folder.resolve()}')}]", *overrides]
+    return [f"hydra.searchpath=[{quote(f'file://{folder.resolve()}')}]", *overrides]
 
 
 FOLDER_OPTIONS = ("--config-dir", "-cd", "--config-path", "-cp")  # their values may contain a =
 
 
-def overrides_last(arguments: list[str]) -> list[str]:
+def sort_overrides_last(arguments: list[str]) -> list[str]:
     """Return Hydra's arguments with the overrides behind the options, as Hydra needs them together."""
     pairs = [*zip(["", *arguments], arguments, strict=False)]
     last = [i for i, (before, one) in enumerate(pairs) if before not in FOLDER_OPTIONS and _overrides(one)]
@@ -133,7 +133,7 @@ def _overrides(argument: str) -> bool:
     return argument.startswith("~") or ("=" in argument and not argument.startswith("-"))
 
 
-def keyed(overrides: list[str]) -> list[str]:
+def require_keys(overrides: list[str]) -> list[str]:
     """Refuse an override without a key (``=3``), of which Hydra's error says nothing, and Python's None.
 
     Hydra reads ``None`` as a text, which each part would refuse in a less helpful way.
@@ -147,7 +147,7 @@ def keyed(overrides: list[str]) -> list[str]:
     return overrides
 
 
-def carried(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
+def carry_overrides(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
     """Yield a job's overrides in a form that any process can read.
 
     The data folder becomes absolute, references become values, and a schema's file becomes its content.
@@ -155,9 +155,9 @@ def carried(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
     for override in map(inline_schema, _written(settings.overrides, "task")):
         if override.lstrip("+").startswith("data_root=") and type(_value("data_root", cfg)) is str:
             folder = to_absolute_path(os.path.expanduser(cfg.data_root))
-            yield f"data_root={quoted(folder)}"
+            yield f"data_root={quote(folder)}"
         else:
-            yield resolved(override, cfg)
+            yield resolve_override(override, cfg)
 
 
 def _written(node: Any, key: str) -> Any:
@@ -165,19 +165,19 @@ def _written(node: Any, key: str) -> Any:
     return OmegaConf.to_container(node, resolve=False)[key]  # type: ignore[call-overload,index]
 
 
-def resolved(override: str, cfg: DictConfig) -> str:
+def resolve_override(override: str, cfg: DictConfig) -> str:
     """Return an override with a reference (``key=${..other}``) replaced by its value.
 
     A reference without a value, or to a whole part, stays: composing it reports the error.
     """
     name, _, text = override.partition("=")
-    value = _value(name.lstrip("+"), cfg) if _refers(text) else None
+    value = _value(name.lstrip("+"), cfg) if _has_reference(text) else None
     if type(value) is str:
-        return f"{name}={quoted(value)}"
+        return f"{name}={quote(value)}"
     return f"{name}={str(value).lower()}" if type(value) in (bool, int, float) else override
 
 
-def _refers(text: str) -> bool:
+def _has_reference(text: str) -> bool:
     r"""Say whether a text has a reference; a sweeper writes it as ``$\{..other\}``."""
     return "${" in text.replace("\\", "")
 
@@ -200,21 +200,21 @@ def run_folder(*, _root_: DictConfig) -> str:
     unnamed = {*_root_.hydra.job.config.override_dirname.exclude_keys}
     named = _named(_root_, unnamed - varied)
     name = str(_written(_root_.hydra.job, "override_dirname"))
-    if _refers(name) or varied & unnamed:
+    if _has_reference(name) or varied & unnamed:
         name = ",".join(text for _, text in named).replace("$", "")  # which Hydra would resolve
-    if all(len(part.encode()) <= LONGEST_NAME for part in name.split("/")):
+    if all(len(part.encode()) <= MAX_NAME_BYTES for part in name.split("/")):
         return name
     digest = sha256(name.encode()).hexdigest()[:16]
     if existing := sorted(path.name for path in sweep.glob(f"*{digest}")):
         return existing[0]
     short = ",".join([*(text for key, text in named if key in varied), digest]).replace("/", "-")
-    return short if len(short.encode()) <= LONGEST_NAME else digest
+    return short if len(short.encode()) <= MAX_NAME_BYTES else digest
 
 
 def _named(root: DictConfig, excluded: set[str]) -> list[tuple[str, str]]:
     """Return the overrides that name a folder, as (key, text) in Hydra's order."""
     texts = sorted(_written(root.hydra.overrides, "task"))
-    pairs = [(text.lstrip("+~").partition("=")[0], resolved(text, root)) for text in texts]
+    pairs = [(text.lstrip("+~").partition("=")[0], resolve_override(text, root)) for text in texts]
     return [(key, text) for key, text in pairs if key not in excluded]
 
 

@@ -26,14 +26,14 @@ from .compatibility import check_compatibility, has_distillation, without_test_s
 from .config import NODE_CORRECTIONS, choices
 from .data import check_rows
 from .device import deterministic_algorithms
-from .experiment import NO_VALIDATION, Experiment
+from .experiment import VALIDATION_ERROR, Experiment
 from .messages import warn_once
 from .validation import Settings
 
 # What a strategy promises of any model and node: does it hold for these?
 
 
-KNOWN = {value for name, value in vars(protocol).items() if name.isupper() and isinstance(value, str)}
+KNOWN_KEYS = {value for name, value in vars(protocol).items() if name.isupper() and isinstance(value, str)}
 
 
 def check_promises(experiment: Experiment, layout: object) -> None:
@@ -45,7 +45,7 @@ def check_promises(experiment: Experiment, layout: object) -> None:
         treat wrongly
     """
     strategy = experiment.prototype
-    answered = KNOWN.union(*({kind.config_key, *kind.reads} for kind in experiment.known_corrections))
+    answered = KNOWN_KEYS.union(*({kind.config_key, *kind.reads} for kind in experiment.known_corrections))
     for key in strategy.train_config():
         if key not in answered and not key.startswith(protocol.COMPRESSION):
             raise UserError(
@@ -185,8 +185,8 @@ def _has_single(count: int, batch_size: int | None) -> bool:
 # Metrics: are those of early stopping and the objective measured at all?
 
 
-USUAL = "test/accuracy"  # the default objective, not checked: some data have no accuracy
-BY_TASK = ("test", "validation")  # the splits whose metrics are exactly the task's
+DEFAULT_OBJECTIVE = "test/accuracy"  # the default objective, not checked: some data have no accuracy
+TASK_SPLITS = ("test", "validation")  # the splits whose metrics are exactly the task's
 
 
 def check_metric(settings: Settings, metrics: Iterable[str], *, has_test_set: bool) -> None:
@@ -196,7 +196,7 @@ def check_metric(settings: Settings, metrics: Iterable[str], *, has_test_set: bo
     ------
     UserError : for one of the test or the validation set; nodes may send further metrics
     """
-    requested = {} if settings.objective == USUAL else {"objective": settings.objective}
+    requested = {} if settings.objective == DEFAULT_OBJECTIVE else {"objective": settings.objective}
     if settings.early_stopping.patience is not None:
         requested["early_stopping.metric"] = settings.early_stopping.metric
     known = sorted(name.replace("-", "_") for name in metrics)
@@ -204,7 +204,7 @@ def check_metric(settings: Settings, metrics: Iterable[str], *, has_test_set: bo
         split, _, metric = name.partition("/")
         if split == "test" and not has_test_set:
             raise UserError(f"{key}={name}: {without_test_set(settings)}; set e.g. node-test/accuracy")
-        if split in BY_TASK and metric not in known:
+        if split in TASK_SPLITS and metric not in known:
             ways = " or ".join(f"{split}/{one}" for one in known)
             raise UserError(f"{key}={name} is not measured: expected {ways}")
 
@@ -344,7 +344,7 @@ def _check(experiment: Experiment) -> None:
         for kind in requested_corrections(strategy.train_config(), experiment.known_corrections):
             kind.check_model(experiment.node_model, experiment.dataset.task)
         if experiment.training.private:
-            private.check(experiment.node_model, experiment.training.private)
+            private.check_patterns(experiment.node_model, experiment.training.private)
         check_corrections_model(
             experiment.training.corrections, experiment.node_model, experiment.dataset.task
         )
@@ -383,7 +383,7 @@ def check_server_inputs(experiment: Experiment) -> None:
     rules = (strategy, getattr(strategy, "inner", strategy))
     needs_labels = any("server_data" in vars(one) and not hasattr(one, "distillation") for one in rules)
     if needs_labels and not settings.validation_size:
-        raise UserError(f"{strategy.name} {NO_VALIDATION}")
+        raise UserError(f"{strategy.name} {VALIDATION_ERROR}")
     _ = experiment.server_inputs
 
 

@@ -43,7 +43,7 @@ class EarlyStopping:
     metric: str
 
 
-NESTED = {"evaluation": Evaluation, "early_stopping": EarlyStopping}
+NESTED_SETTINGS = {"evaluation": Evaluation, "early_stopping": EarlyStopping}
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Settings:
     @classmethod
     def of(cls, cfg: DictConfig) -> "Settings":
         """Return those of a configuration."""
-        plain = {field.name: cfg[field.name] for field in fields(cls) if field.name not in NESTED}
-        return cls(**plain, **{name: kind(**cfg[name]) for name, kind in NESTED.items()})
+        plain = {field.name: cfg[field.name] for field in fields(cls) if field.name not in NESTED_SETTINGS}
+        return cls(**plain, **{name: kind(**cfg[name]) for name, kind in NESTED_SETTINGS.items()})
 
     @property
     def validates(self) -> bool:
@@ -95,9 +95,9 @@ class Settings:
 # Annotations: whether a configuration's value fits a signature, and what to give instead.
 
 
-SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-GENERAL = ("builtins", "collections.abc")  # of lists and the like, as an array is iterable too
-OURS = ("strategies.", "clients.", "baselines.")
+SCALAR_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+GENERAL_MODULES = ("builtins", "collections.abc")  # of lists and the like, as an array is iterable too
+OWN_MODULES = ("strategies.", "clients.", "baselines.")
 
 
 def fits(value: object, annotation: Any) -> bool:
@@ -109,14 +109,14 @@ def fits(value: object, annotation: Any) -> bool:
         return value in get_args(annotation)
     if annotation in (None, NoneType):
         return value is None
-    if annotation in SCALARS:
+    if annotation in SCALAR_WORDS:
         return _fits_scalar(value, annotation)
     if origin is Callable or _is_ours(annotation):
         return is_part(value, annotation)
     kind = origin or annotation
     if isinstance(kind, type) and issubclass(kind, Mapping):
         return isinstance(value, DictConfig) and not value._is_none()
-    if isinstance(kind, type) and issubclass(kind, Iterable) and kind.__module__ in GENERAL:
+    if isinstance(kind, type) and issubclass(kind, Iterable) and kind.__module__ in GENERAL_MODULES:
         return isinstance(value, ListConfig) and _fit(value, kind, get_args(annotation))
     return True
 
@@ -130,12 +130,12 @@ def _fits_one(value: object, annotations: Collection[Any]) -> bool:
 
 def _is_known(annotation: Any) -> bool:
     """Say whether :func:`fits` can check this annotation."""
-    plain = annotation in (None, NoneType, Any, object) or annotation in SCALARS
+    plain = annotation in (None, NoneType, Any, object) or annotation in SCALAR_WORDS
     return plain or get_origin(annotation) is not None or _is_ours(annotation)
 
 
 def _is_ours(annotation: Any) -> bool:
-    return isinstance(annotation, type) and annotation.__module__.startswith(OURS)
+    return isinstance(annotation, type) and annotation.__module__.startswith(OWN_MODULES)
 
 
 def _fits_scalar(value: object, kind: type) -> bool:
@@ -179,15 +179,15 @@ def find_object(name: str) -> Any:
         return None
 
 
-def words(annotation: Any, key: str) -> str:
+def describe_type(annotation: Any, key: str) -> str:
     """Describe in words the values that an annotation allows."""
     if get_origin(annotation) in (Union, UnionType):
         kinds = sorted(get_args(annotation), key=lambda kind: kind is NoneType)  # null comes last
-        return " or ".join(words(kind, key) for kind in kinds if _is_known(kind))
+        return " or ".join(describe_type(kind, key) for kind in kinds if _is_known(kind))
     if annotation in (None, NoneType):
         return "null"
-    if annotation in SCALARS:
-        return SCALARS[annotation]
+    if annotation in SCALAR_WORDS:
+        return SCALAR_WORDS[annotation]
     origin = get_origin(annotation)
     if origin is Literal:
         return f"one of {', '.join(map(str, get_args(annotation)))}"
@@ -214,17 +214,17 @@ def _of(annotation: Any) -> str:
 
 
 # What Hydra reads in a part besides its arguments.
-OF_HYDRA: dict[str, Any] = {
+HYDRA_KEYS: dict[str, Any] = {
     "_target_": str,
     "_partial_": bool,
     "_recursive_": bool,
     "_args_": list[Any],
     "_convert_": Literal["none", "partial", "object", "all"],
 }
-LONGEST = 80  # characters of a value in a line
+MAX_VALUE_LENGTH = 80  # characters of a value in a line
 
 
-def wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
+def find_wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
     """Yield a line for each setting of the wrong type, in a part and the parts nested in it.
 
     ``given`` are arguments that do not come from settings: the part's own, and those that it passes to a
@@ -232,10 +232,10 @@ def wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
     """
     if isinstance(node, ListConfig):
         for item in node:
-            yield from wrong_types(item)
+            yield from find_wrong_types(item)
     if not isinstance(node, DictConfig) or node._is_none():
         return
-    expected = OF_HYDRA | _annotations(str(node.get("_target_"))) if "_target_" in node else {}
+    expected = HYDRA_KEYS | _annotations(str(node.get("_target_"))) if "_target_" in node else {}
     for key in node:
         if OmegaConf.is_missing(node, key) or key in given:
             continue
@@ -244,17 +244,17 @@ def wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
             name = node._get_full_key(key)
             meant = option_of(value, name) if isinstance(value, str) else None
             hint = f"; did you mean {meant}?" if meant else ""
-            yield out_of_range(name, value, words(expected[key], str(key))) + hint
+            yield out_of_range(name, value, describe_type(expected[key], str(key))) + hint
         else:
             is_partial = isinstance(value, DictConfig) and value.get("_partial_", False)
-            yield from wrong_types(value, given if is_partial else ())
+            yield from find_wrong_types(value, given if is_partial else ())
 
 
 def out_of_range(name: str, value: object, expected: str) -> str:
     """Return the message that refuses a value."""
     text = "null" if value is None else str(value)
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]}..."
+    if len(text) > MAX_VALUE_LENGTH:
+        text = f"{text[:MAX_VALUE_LENGTH]}..."
     return f"{name}={text} is out of range: expected {expected}"
 
 
@@ -306,9 +306,12 @@ GROUPS = {  # what every run builds, and its required class
     "runtime": "baselines.experiment.validation.Runtime",
     "dataset.load": "baselines.datasets.Dataset",
 }
-MOST_THREADS = 1024
-LEAST, MOST = 1.1754943508222875e-38, 3.4028234663852886e38  # the range of float32, apart from 0
-ABOVE_0 = "a whole number above 0"
+MAX_THREADS = 1024
+MIN_FLOAT32, MAX_FLOAT32 = (
+    1.1754943508222875e-38,
+    3.4028234663852886e38,
+)  # the range of float32, apart from 0
+POSITIVE_WHOLE = "a whole number above 0"
 
 
 @runtime_checkable
@@ -345,7 +348,7 @@ def check_ranges(cfg: DictConfig) -> None:
     ------
     UserError : in one line that names the setting
     """
-    for key, kind in NESTED.items():
+    for key, kind in NESTED_SETTINGS.items():
         names, group = [field.name for field in fields(kind)], cfg[key]
         whole = isinstance(group, DictConfig) and sorted(map(str, group)) == sorted(names)
         _require(whole, cfg, key, " and ".join(f"{key}.{name}" for name in names))
@@ -353,8 +356,8 @@ def check_ranges(cfg: DictConfig) -> None:
     _check_numbers(cfg)
     _check_groups(cfg)
     for key in ("rounds", "num_nodes", "threads", "evaluate_every", "checkpoint_keep"):
-        _require(_is_whole(cfg[key]) and cfg[key] >= 1, cfg, key, ABOVE_0)
-    _require(cfg.threads <= MOST_THREADS, cfg, "threads", f"at most {MOST_THREADS}")
+        _require(_is_whole(cfg[key]) and cfg[key] >= 1, cfg, key, POSITIVE_WHOLE)
+    _require(cfg.threads <= MAX_THREADS, cfg, "threads", f"at most {MAX_THREADS}")
     counted = cfg.count_bytes
     whether = type(counted) is bool or counted == "compressed"
     _require(whether, cfg, "count_bytes", "true, false or compressed")
@@ -382,7 +385,7 @@ def check_ranges(cfg: DictConfig) -> None:
     stopping = cfg.early_stopping
     if stopping.patience is not None:
         whole = _is_whole(stopping.patience) and stopping.patience >= 1
-        _require(whole, stopping, "patience", f"{ABOVE_0}, or null")
+        _require(whole, stopping, "patience", f"{POSITIVE_WHOLE}, or null")
         _check_measured(cfg, "early_stopping.metric", stopping.metric)
     _check_measured(cfg, "objective", cfg.objective)
 
@@ -448,8 +451,10 @@ def _check_numbers(node: Any) -> None:
         value = node[key]
         if OmegaConf.is_config(value):
             _check_numbers(value)
-        elif _is_number(value) and 0 < abs(value) < math.inf and not LEAST <= abs(value) <= MOST:
-            held = f"a number that float32 holds: 0, or {LEAST:.2g} to {MOST:.2g} in size"
+        elif (
+            _is_number(value) and 0 < abs(value) < math.inf and not MIN_FLOAT32 <= abs(value) <= MAX_FLOAT32
+        ):
+            held = f"a number that float32 holds: 0, or {MIN_FLOAT32:.2g} to {MAX_FLOAT32:.2g} in size"
             raise UserError(out_of_range(node._get_full_key(key), value, held))
 
 
@@ -475,6 +480,6 @@ def _check_data(dataset: DictConfig) -> None:
     """Refuse an impossible shape or number of classes; null is taken from the data."""
     classes, shape = dataset.get("num_classes"), dataset.get("shape")
     known = classes is None or (_is_whole(classes) and classes >= 1)
-    _require(known, dataset, "num_classes", f"{ABOVE_0}, or null")
+    _require(known, dataset, "num_classes", f"{POSITIVE_WHOLE}, or null")
     whole = OmegaConf.is_list(shape) and len(shape) > 0 and all(_is_whole(n) and n >= 1 for n in shape)
     _require(shape is None or whole, dataset, "shape", "a list of whole numbers above 0, or null")

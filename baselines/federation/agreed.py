@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.datasets import site_files
-from baselines.datasets.local import Schema, measured_of
+from baselines.datasets.local import Schema, measure_content
 from baselines.errors import UserError
 from baselines.experiment.overrides import read_schema_file as read_schema
 from baselines.runtimes import commands
@@ -18,8 +18,19 @@ from baselines.runtimes.commands import Server
 from baselines.runtimes.sites import NAME
 from strategies.shared import protocol
 
-EXAMPLE = "see docs/deployment.md"
-TOP = ("name", "host", "listen", "port", "fleet_port", "database", "folder", "outputs", "schema", "sites")
+EXAMPLE_PAGE = "see docs/deployment.md"
+TOP_LEVEL_KEYS = (
+    "name",
+    "host",
+    "listen",
+    "port",
+    "fleet_port",
+    "database",
+    "folder",
+    "outputs",
+    "schema",
+    "sites",
+)
 
 
 @dataclass(frozen=True)
@@ -85,10 +96,10 @@ def read(file: Path) -> Federation:
     try:
         content = OmegaConf.to_container(OmegaConf.create(file.read_text()))
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} cannot be read ({error}): {EXAMPLE}") from error
+        raise UserError(f"{file} cannot be read ({error}): {EXAMPLE_PAGE}") from error
     except (YAMLError, ValueError) as error:
         raise UserError(f"{file} is not YAML: {error}") from error
-    content = _only(content, TOP, str(file))
+    content = _only(content, TOP_LEVEL_KEYS, str(file))
     host, database = _text(content, "host", file), str(content.get("database", "superlink.db"))
     listen = str(content.get("listen", "0.0.0.0"))
     ports = _port(content, "port", 8000, str(file)), _port(content, "fleet_port", 9092, str(file))
@@ -97,7 +108,7 @@ def read(file: Path) -> Federation:
     name = _name(_text(content, "name", file), file)
     sites = content.get("sites")
     if not isinstance(sites, Mapping) or not sites:
-        raise UserError(f"{file} has no sites: {EXAMPLE}")
+        raise UserError(f"{file} has no sites: {EXAMPLE_PAGE}")
     federation = Federation(
         name,
         Server(host, listen, *ports, authenticate=True, database=database),
@@ -156,7 +167,7 @@ def _only(content: Any, known: Any, where: str) -> dict[str, Any]:
 def _text(content: dict[str, Any], key: str, file: Path) -> str:
     value = content.get(key)
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:-]+", value):
-        raise UserError(f"{file}: {key}={value!r}, expected letters, digits and . _ -: {EXAMPLE}")
+        raise UserError(f"{file}: {key}={value!r}, expected letters, digits and . _ -: {EXAMPLE_PAGE}")
     return value
 
 
@@ -202,7 +213,7 @@ def write_schema(data: Path, label: str | None, columns: Sequence[str] | None, o
     if columns is not None and label in columns:
         raise UserError(f"--columns {','.join(columns)}: {label} is the label, not an input")
     content = site_files.read(data, label, columns)
-    schema = measured_of(data, content, label)
+    schema = measure_content(data, content, label)
     text = OmegaConf.to_yaml(OmegaConf.create(schema.as_dict()))
     out.write_text(HEADER.format(name=out.name) + text)
     print(text, end="")

@@ -19,19 +19,19 @@ from rich.table import Table
 
 from baselines.engine import environment, saved_model
 from baselines.engine.environment import write_atomically
-from baselines.engine.metrics import GLOBAL, SITES
+from baselines.engine.metrics import GLOBAL_MODEL, SITE_TEST
 from baselines.errors import UserError
 from baselines.experiment.config import leaves
 from baselines.site.policy import read_leniently
-from baselines.site.record import AUDIT, SiteRecord
+from baselines.site.record import AUDIT_FILE, SiteRecord
 
 FILL_IN = "**[to be filled in]**"
-IDLE = ("none", "null", "identity")  # options that change nothing
-METHOD = [  # the groups of conf/ that decide how the model is trained
+NEUTRAL_OPTIONS = ("none", "null", "identity")  # options that change nothing
+METHOD_SETTINGS = [  # the groups of conf/ that decide how the model is trained
     *("strategy", "weighting", "server_optimizer", "mask", "step_size", "aggregation", "compression"),
     *("corrections", "personal", "private", "client_optimizer", "client"),
 ]
-EVALUATED = (SITES, "node-test", "test")  # the splits of evaluations
+EVALUATION_SPLITS = (SITE_TEST, "node-test", "test")  # the splits of evaluations
 SETTINGS = {  # dotted key in config.yaml: its name in the card
     "num_nodes": "nodes",
     "nodes_per_round": "nodes asked in a round",
@@ -61,9 +61,9 @@ def write(run: Path, out: Path | None) -> None:
 
 def _lines(run: Path) -> Iterable[str]:
     """Return the card, line by line."""
-    if (damage := environment.damage(run)) is not None:
+    if (damage := environment.find_damage(run)) is not None:
         raise UserError(f"{run}: {damage}: a card needs the files as the run wrote them")
-    about, rows = environment.environment(run), pd.read_csv(run / "metrics.csv")
+    about, rows = environment.read_environment(run), pd.read_csv(run / "metrics.csv")
     try:
         config = leaves(yaml.safe_load((run / "config.yaml").read_text()))
     except (OSError, AttributeError, yaml.YAMLError) as error:
@@ -99,7 +99,11 @@ def _details(
     if not models:
         facts.append(("model", "the run has kept no model file"))
     facts.append(("model of round", f"{server_round} of {config.get('rounds')}"))
-    facts += [(group, choices[group]) for group in METHOD if choices.get(group, "none") not in IDLE]
+    facts += [
+        (group, choices[group])
+        for group in METHOD_SETTINGS
+        if choices.get(group, "none") not in NEUTRAL_OPTIONS
+    ]
     facts += [(name, config[key]) for key, name in SETTINGS.items() if config.get(key) is not None]
     keys = ("identity", "setting", "git_commit", "source_hash", "run_id", "app_hash", "started", "status")
     facts += [(key.replace("_", " "), about[key]) for key in keys if about.get(key) is not None]
@@ -141,7 +145,7 @@ def _factors(models: dict[str, dict[str, Any]]) -> Iterable[str]:
 
 def _metrics(measured: pd.DataFrame) -> Iterable[str]:
     yield "## Metrics\n"
-    metrics = measured[measured.split.isin(EVALUATED)].metric
+    metrics = measured[measured.split.isin(EVALUATION_SPLITS)].metric
     names = {re.sub(r"_(lowest|median|highest)$", "", name) for name in metrics} - {"num_examples"}
     yield f"Measured: {', '.join(sorted(names)) or 'nothing'}.\n"
     yield f"* Why these, and decision thresholds: {FILL_IN}\n"
@@ -150,7 +154,7 @@ def _metrics(measured: pd.DataFrame) -> Iterable[str]:
 def _evaluation(config: dict[str, Any], measured: pd.DataFrame) -> Iterable[str]:
     yield "## Evaluation data\n"
     share = config.get("node_test_fraction")
-    if (measured.split == SITES).any() or (measured.split == "node-test").any():
+    if (measured.split == SITE_TEST).any() or (measured.split == "node-test").any():
         yield f"* Each node held out {share} of its own data, which no training saw."
     if (measured.split == "test").any():
         yield "* The server evaluated on the test set of the data set."
@@ -176,7 +180,7 @@ def _training(
 def _results(measured: pd.DataFrame, server_round: int) -> Iterable[str]:
     yield "## Quantitative analyses\n"
     yield f"After round {server_round}.\n"
-    for split, heading in ((SITES, "site"), ("node-test", "all nodes"), ("test", "test set, model")):
+    for split, heading in ((SITE_TEST, "site"), ("node-test", "all nodes"), ("test", "test set, model")):
         part = measured[measured.split == split]
         if part.empty:
             continue
@@ -187,7 +191,7 @@ def _results(measured: pd.DataFrame, server_round: int) -> Iterable[str]:
             for model in dict.fromkeys(part.model)
         ]
         yield from _table((heading, *names), rows)
-    if not measured.split.isin([SITES, "node-test", "test"]).any():
+    if not measured.split.isin([SITE_TEST, "node-test", "test"]).any():
         yield "Nobody has evaluated the model of this round.\n"
     yield f"* Differences between groups of people: {FILL_IN}\n"
 
@@ -197,7 +201,7 @@ def _ethics(
 ) -> Iterable[str]:
     yield "## Ethical considerations\n"
     privacy = (about.get("choices") or {}).get("privacy", "none")
-    spent = rows[(rows.metric == "epsilon") & (rows.model == GLOBAL)]
+    spent = rows[(rows.metric == "epsilon") & (rows.model == GLOBAL_MODEL)]
     for_model = spent[spent["round"] <= server_round]
     if len(for_model):
         epsilon, total = (_number(part.value.iloc[-1]) for part in (for_model, spent))
@@ -212,13 +216,13 @@ def _ethics(
 
 def _caveats(about: dict[str, Any], models: dict[str, dict[str, Any]], rows: pd.DataFrame) -> Iterable[str]:
     yield "## Caveats and recommendations\n"
-    if about["status"] not in environment.ENDED:
+    if about["status"] not in environment.ENDED_STATUSES:
         yield f"* The run has not finished: {_cell(about['status'])}."
     if about.get("over"):
         yield f"* The run ended before its last round: {_cell(about['over'])}."
     if about["status"] == environment.DIVERGED:
         yield "* The run has diverged: its last evaluations are not finite."
-    elif not rows[rows.split.isin(EVALUATED)].value.map(math.isfinite).all():
+    elif not rows[rows.split.isin(EVALUATION_SPLITS)].value.map(math.isfinite).all():
         yield "* Some evaluations are not finite: the run has diverged, for a time or in the end."
     if models:
         yield "* The network takes normalised inputs: `python -m baselines.predict` takes raw ones."
@@ -261,7 +265,7 @@ def show_audit(site_file: Path, last: int) -> None:
     UserError : if there is no log or it is damaged; for a damaged site file, after the log is printed
     """
     policy, damage = read_leniently(site_file)
-    path = policy.state_folder / AUDIT
+    path = policy.state_folder / AUDIT_FILE
     if damage and not path.exists():
         raise damage
     entries = _entries(path)

@@ -30,8 +30,8 @@ from baselines.grids.inline import InlineGrid
 from baselines.site.guard import public_line
 from baselines.site.policy import Policy
 from clients import Examples, Node
-from clients.privacy import Refused
-from strategies.core.strategy import reason_of
+from clients.privacy import PrivacyRefusal
+from strategies.core.strategy import get_error_reason
 from strategies.shared import protocol
 
 from .agreed import reading_notes
@@ -81,11 +81,11 @@ def write_held_out(target: Path, data: Path, schema: Schema, index: Tensor) -> N
         Path(fresh).unlink(missing_ok=True)
 
 
-ALONE = "node_timeout=1 participation.dropout=0"  # the other sites are not here
-ONE_STEP = "client.local_epochs=null client.local_steps=1"
-FEW = 3  # of the schema's deviations: a mean farther away suggests other units
-WIDE = 10  # times the schema's deviation
-LISTED = 50  # columns or channels; with more, only those far from the schema's
+SINGLE_NODE_OVERRIDES = "node_timeout=1 participation.dropout=0"  # the other sites are not here
+ONE_STEP_OVERRIDES = "client.local_epochs=null client.local_steps=1"
+MAX_MEAN_DEVIATIONS = 3  # of the schema's deviations: a mean farther away suggests other units
+MAX_DEVIATION_RATIO = 10  # times the schema's deviation
+MAX_LISTED = 50  # columns or channels; with more, only those far from the schema's
 
 
 def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | None = None) -> None:
@@ -103,7 +103,7 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
     UserError : for an experiment or a file that cannot be used, in one line
     DataError : for an experiment that the site would refuse, or data that do not fit it
     """
-    experiment, reader, node = _admitted(policy, site, overrides)
+    experiment, reader, node = _admit(policy, site, overrides)
     data = policy.place(policy.data)
     if target is not None:
         check_target(target, data, reader.schema, node.test.index)
@@ -113,7 +113,7 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
         console.print(f"  {name}: {len(examples)} examples; {_by_class(experiment, examples)}")
     for line in _described_data(reader.schema, data, node.train):
         console.print(f"  {line}")
-    reply = _trained(experiment, site, data)
+    reply = _train_once(experiment, site, data)
     console.print("one training step of this site:")
     for name, value in sorted(reply.content["metrics"].items()):
         console.print(f"  {name} = {value!r}")
@@ -124,10 +124,12 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
         console.print(f"written: {target}, the {len(node.test)} rows that are held out")
 
 
-def _admitted(policy: Policy, site: str, overrides: Sequence[str]) -> tuple[Experiment, SiteData, Node]:
+def _admit(policy: Policy, site: str, overrides: Sequence[str]) -> tuple[Experiment, SiteData, Node]:
     """Return the experiment as admitted by the site, its reader of data, and its node."""
     experiment = load_experiment(
-        shlex.join([*map(inline_schema, overrides), *ALONE.split(), *ONE_STEP.split()])
+        shlex.join(
+            [*map(inline_schema, overrides), *SINGLE_NODE_OVERRIDES.split(), *ONE_STEP_OVERRIDES.split()]
+        )
     )
     check(experiment)
     if not isinstance(experiment.dataset.site, SiteData):
@@ -145,7 +147,7 @@ def _admitted(policy: Policy, site: str, overrides: Sequence[str]) -> tuple[Expe
             policy.demand_privacy(experiment.prototype.train_config())
         node = experiment.site(site, str(data))
         policy.require_rows(len(node.train) + len(node.test))
-    except (UserError, Refused) as error:
+    except (UserError, PrivacyRefusal) as error:
         raise DataError(f"the site would be left out: {error}", public_line(error)) from error
     return experiment, reader, node
 
@@ -193,24 +195,24 @@ def _described_data(schema: Schema, data: Path, examples: Examples) -> Iterator[
     yield f"duplicates: {len(inputs) - len(digests)} of {len(inputs)} rows"
     yield "mean and spread (standard deviation), here and in the schema:"
     names = schema.columns or [f"channel {k}" for k in range(len(schema.mean))]
-    listed = [_beside(schema, k, inputs[:, k]) for k in range(len(names))]
+    listed = [_compare_columns(schema, k, inputs[:, k]) for k in range(len(names))]
     for name, (line, is_far) in zip(names, listed, strict=True):
-        if is_far or len(names) <= LISTED:
+        if is_far or len(names) <= MAX_LISTED:
             yield f"  {name}: {line}"
-    if len(names) > LISTED:
+    if len(names) > MAX_LISTED:
         yield f"  {sum(not is_far for _, is_far in listed)} others are near the schema's"
 
 
-def _beside(schema: Schema, k: int, values: Tensor) -> tuple[str, bool]:
+def _compare_columns(schema: Schema, k: int, values: Tensor) -> tuple[str, bool]:
     """Return a column's mean and spread beside the schema's, and whether they differ much."""
     values = values.double() / schema.scale
     here, spread = float(values.mean()), float(values.std(correction=0))
     mean, std = schema.mean[k], schema.std[k]
     line = f"mean {here:.4g} and {mean:.4g}, spread {spread:.4g} and {std:.4g}"
     distance = abs(here - mean) / std
-    if distance > FEW:
+    if distance > MAX_MEAN_DEVIATIONS:
         return f"{line}  <- {distance:.3g} deviations of the schema away: in other units?", True
-    if spread > WIDE * std:
+    if spread > MAX_DEVIATION_RATIO * std:
         return f"{line}  <- {spread / std:.3g} times as wide: in other units?", True
     return line, False
 
@@ -223,7 +225,7 @@ def _by_class(experiment: Experiment, examples: Examples) -> str:
     return ", ".join(f"{name} {count}" for name, count in zip(classes, counts, strict=True))
 
 
-def _trained(experiment: Experiment, site: str, data: Path) -> Message:
+def _train_once(experiment: Experiment, site: str, data: Path) -> Message:
     """Return the site's reply to the first round's message.
 
     Raises
@@ -240,5 +242,5 @@ def _trained(experiment: Experiment, site: str, data: Path) -> Message:
     finally:
         logging.disable(logging.NOTSET)
     if reply.has_error():
-        raise UserError(f"the site cannot train: {reason_of(reply)}")
+        raise UserError(f"the site cannot train: {get_error_reason(reply)}")
     return reply

@@ -12,9 +12,9 @@ from baselines.runtimes import commands, credentials
 
 from .agreed import Federation, Site, read
 
-NO_ANSWER = "Connection to the SuperLink is unavailable"  # Flower's words
-PROGRESS = re.compile(r"^Using SuperLink: \S+ \(\S+\) (\w[\w ]*\.\.\. )?")  # progress before an error
-GONE = ("unregistered", "deleted", None)
+NO_CONNECTION = "Connection to the SuperLink is unavailable"  # Flower's words
+PROGRESS_LINE = re.compile(r"^Using SuperLink: \S+ \(\S+\) (\w[\w ]*\.\.\. )?")  # progress before an error
+GONE_STATUSES = ("unregistered", "deleted", None)
 
 
 def register(file: Path) -> None:
@@ -35,7 +35,7 @@ def register(file: Path) -> None:
         )
     statuses = {
         node["node-id"]: node["status"]
-        for node in _flwr(federation, commands.listed(federation.name))["nodes"]
+        for node in _flwr(federation, commands.list_command(federation.name))["nodes"]
     }
     record = federation.operator / "registered.json"
     known = _read(record)
@@ -72,7 +72,7 @@ def _done(
     key = federation.public_key(site).read_text().split()[1]
     before = known.get(site.name)
     status = statuses.get(before["node_id"]) if before else None
-    is_registered = before is not None and status not in GONE
+    is_registered = before is not None and status not in GONE_STATUSES
     if before is not None and is_registered and not site.revoked and before["key"] == key:
         return f"registered as {before['node_id']}, {status}"
     if before is not None and is_registered:
@@ -114,10 +114,10 @@ def _flwr(federation: Federation, command: list[str]) -> dict[str, Any]:
         answer = {"error-message": f"{done.stdout} {done.stderr}"}
     if not answer.get("success"):
         message = " ".join(str(answer.get("error-message", answer)).split())
-        if NO_ANSWER in message:
+        if NO_CONNECTION in message:
             raise RunFailed(
                 f"nobody answers at {federation.server.host}:{federation.server.port}: start the SuperLink "
                 "(superlink/start), or see whether a firewall is between"
             )
-        raise RunFailed(PROGRESS.sub("", message))
+        raise RunFailed(PROGRESS_LINE.sub("", message))
     return answer

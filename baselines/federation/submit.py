@@ -14,19 +14,19 @@ from pathlib import Path, PurePosixPath
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from baselines.apps import REFUSED
+from baselines.apps import REFUSAL_START
 from baselines.engine.metrics import HAS_DIVERGED
 from baselines.errors import RunDiverged, RunFailed, UserError
 from baselines.experiment import closed
 from baselines.experiment.experiment import load as load_experiment
-from baselines.experiment.overrides import ROOT, inline_schema, keyed
+from baselines.experiment.overrides import ROOT, inline_schema, require_keys
 from baselines.experiment.preflight import check
 from baselines.runtimes import commands
 from baselines.runtimes.staging import copy_app
 
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # where baselines.run writes
-PAUSE = 2.0  # seconds between two queries of the run's status
-SILENCE = 120.0  # seconds without an answer after which the SuperLink counts as gone
+QUERY_SECONDS = 2.0  # seconds between two queries of the run's status
+MAX_SILENT_SECONDS = 120.0  # seconds without an answer after which the SuperLink counts as gone
 
 
 def submit(link: str, overrides: Sequence[str], output: str) -> None:
@@ -49,7 +49,7 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
         raise UserError(
             f"--output {output}: expected a folder below the one in which the SuperLink keeps runs"
         )
-    _check_read(keyed(list(overrides)))
+    _check_read(require_keys(list(overrides)))
     submitted = shlex.join(map(inline_schema, overrides))
     experiment = load_experiment(submitted)
     if experiment.settings.resume and not output:
@@ -64,8 +64,8 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
         run_config = Path(folder) / "run.toml"
         run_config.write_text(commands.run_config(submitted, output), encoding="utf-8")
         app = copy_app(Path(folder) / "app")
-        run, refusal, divergence = _followed(commands.submit(app, link, run_config))
-    status = _ended(link, run)
+        run, refusal, divergence = _follow(commands.submit(app, link, run_config))
+    status = _has_ended(link, run)
     if status == "finished:completed":
         where = output or run
         print(f"run {run}: finished; its results are on the SuperLink's machine, in its outputs: {where}")
@@ -114,7 +114,7 @@ def _sweeps(override: str) -> bool:
         return False
 
 
-def _followed(command: list[str]) -> tuple[str, str, str]:
+def _follow(command: list[str]) -> tuple[str, str, str]:
     """Run a command and echo its output; return the run's id, the refusal and the divergence, empty if
     none.
 
@@ -133,8 +133,8 @@ def _followed(command: list[str]) -> tuple[str, str, str]:
             lines.append(line.strip("│╭╮╰╯─ \n"))  # Flower draws boxes around errors
             if match := re.search(r"Successfully started run (\d+)", line):
                 run = match[1]
-            if REFUSED in line:
-                refusal = line.partition(REFUSED)[2].strip()
+            if REFUSAL_START in line:
+                refusal = line.partition(REFUSAL_START)[2].strip()
             if HAS_DIVERGED in line:
                 divergence = f"{HAS_DIVERGED}{line.partition(HAS_DIVERGED)[2]}".strip()
     if not run:
@@ -142,10 +142,10 @@ def _followed(command: list[str]) -> tuple[str, str, str]:
     return run, refusal, divergence
 
 
-def _ended(link: str, run: str) -> str:
+def _has_ended(link: str, run: str) -> str:
     """Wait until the run has ended, as its log may break off before; return its status."""
     heard, status = time.monotonic(), "no answer"
-    while time.monotonic() - heard < SILENCE:
+    while time.monotonic() - heard < MAX_SILENT_SECONDS:
         listing = subprocess.run(
             [*commands.runs(link), "--run-id", run],
             env=commands.environment(),
@@ -160,5 +160,5 @@ def _ended(link: str, run: str) -> str:
             pass
         if status.startswith("finished"):
             return status
-        time.sleep(PAUSE)
-    return f"no answer for {SILENCE:.0f} s; it was {status}"
+        time.sleep(QUERY_SECONDS)
+    return f"no answer for {MAX_SILENT_SECONDS:.0f} s; it was {status}"

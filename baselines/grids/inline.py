@@ -11,7 +11,13 @@ from flwr.clientapp import ClientApp
 
 from baselines.errors import UserError
 from strategies.shared import protocol
-from strategies.shared.flower_private import SUPERLINK_NODE_ID, Run, become_server, failed, stamp
+from strategies.shared.flower_private import (
+    SUPERLINK_NODE_ID,
+    Run,
+    assign_message_id,
+    become_server,
+    make_failed_reply,
+)
 
 from .base import SuiteGrid
 
@@ -50,7 +56,7 @@ class MessageHandler:
             return None
         if requests[0].metadata.message_type != MessageType.TRAIN:
             return None
-        before = [fresh(context.state) for context in contexts]
+        before = [copy_content(context.state) for context in contexts]
         try:
             return self.together(requests, contexts)
         except Exception as error:
@@ -63,7 +69,7 @@ class MessageHandler:
 
 def answer(app: ClientApp, request: Message, context: Context) -> Message:
     """Let a node handle a message; if it raises, reply with the error and restore its state."""
-    before = fresh(context.state)
+    before = copy_content(context.state)
     try:
         return app(request, context)
     except (Exception, SystemExit) as error:  # a client that exits must not end the run
@@ -71,10 +77,10 @@ def answer(app: ClientApp, request: Message, context: Context) -> Message:
         logger.debug("node %d raised", context.node_id, exc_info=True)
         reason = f"{type(error).__name__}: {error}"
         trace = [] if isinstance(error, UserError) else ["\n", *format_exception(error)]
-        return failed(request, "".join([reason, *trace]))
+        return make_failed_reply(request, "".join([reason, *trace]))
 
 
-def fresh(content: RecordDict) -> RecordDict:
+def copy_content(content: RecordDict) -> RecordDict:
     """Copy the containers, not the arrays: sender and receiver must not see each other's changes."""
     copied = content.copy()
     for name, record in content.items():
@@ -82,11 +88,11 @@ def fresh(content: RecordDict) -> RecordDict:
     return copied
 
 
-def delivered(message: Message) -> Message:
+def deliver(message: Message) -> Message:
     """Return the message as its receiver gets it."""
     if message.has_content():
-        message = Message(content=fresh(message.content), metadata=message.metadata)  # type: ignore[call-overload]
-    stamp(message)
+        message = Message(content=copy_content(message.content), metadata=message.metadata)  # type: ignore[call-overload]
+    assign_message_id(message)
     return message
 
 
@@ -137,7 +143,7 @@ class NodePool(SuiteGrid):
         """Restore each node's state."""
         node_ids = self.get_node_ids()
         for partition_id, state in states.items():
-            self.context(node_ids[partition_id]).state = fresh(state)
+            self.context(node_ids[partition_id]).state = copy_content(state)
 
     def context(self, node_id: int) -> Context:
         """Return a node's context, whose state persists between rounds, as everywhere in Flower."""
@@ -217,13 +223,13 @@ class InlineGrid(NodePool):
     def _answer(self, message: Message) -> Message:
         """Let the addressed node handle a copy of the message, as if it had travelled."""
         context = self.context(message.metadata.dst_node_id)
-        return delivered(answer(self.answering.app, delivered(message), context))
+        return deliver(answer(self.answering.app, deliver(message), context))
 
     def _answer_at_once(self, messages: list[Message], timeout: float | None) -> list[Message] | None:
         contexts = [self.context(message.metadata.dst_node_id) for message in messages]
         started = time.monotonic()
-        replies = self.answering.at_once([delivered(message) for message in messages], contexts)
+        replies = self.answering.at_once([deliver(message) for message in messages], contexts)
         if replies is None:
             return None
         in_time = timeout is None or time.monotonic() - started <= timeout
-        return [delivered(reply) for reply in replies] if in_time else []
+        return [deliver(reply) for reply in replies] if in_time else []

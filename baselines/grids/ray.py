@@ -16,41 +16,41 @@ from flwr.clientapp import ClientApp
 
 from strategies.shared import client_state, protocol
 from strategies.shared.arrays import SharedMean, copy_record, receive_values, record_size, sendable_values
-from strategies.shared.flower_private import failed, stamp
+from strategies.shared.flower_private import assign_message_id, make_failed_reply
 
-from .inline import NodePool, answer, delivered
+from .inline import NodePool, answer, deliver
 from .ray_pool import Dispatch, Workers, WorkerTask
 
 # How records travel on Ray: arrays without pickling, and those that messages share only once.
 
 
-SHARE = 0.5  # of Ray's store that a round's replies may take
+STORE_SHARE = 0.5  # of Ray's store that a round's replies may take
 Parts = tuple[str, tuple[int, ...], str, Any]  # of an Array: dtype, shape, stype, buffer
 
 
-def travelling(messages: list[Message]) -> list[Message]:
+def pack_messages(messages: list[Message]) -> list[Message]:
     """Return copies of the messages whose shared records are put into Ray's object store once."""
-    stored: dict[int, Stored] = {}
+    stored: dict[int, StoredRecord] = {}
     copies = []
     for message in messages:
         content = RecordDict(dict(message.content))
         for name, record in list(content.array_records.items()):
-            content[name] = stored.setdefault(id(record), Stored(record))
+            content[name] = stored.setdefault(id(record), StoredRecord(record))
         copy = Message(content=content, metadata=message.metadata)  # type: ignore[call-overload]
-        stamp(copy)
+        assign_message_id(copy)
         copies.append(copy)
     return copies
 
 
-def buffered(content: RecordDict) -> RecordDict:
+def buffer_content(content: RecordDict) -> RecordDict:
     """Return the content with array records that pickle as buffers."""
     copy = RecordDict(dict(content))
     for name, record in list(content.array_records.items()):
-        copy[name] = Buffered(record)
+        copy[name] = BufferedRecord(record)
     return copy
 
 
-def owned(content: RecordDict) -> RecordDict:
+def copy_owned(content: RecordDict) -> RecordDict:
     """Copy the content's arrays into this process' memory: Ray's store has room for one round only."""
     copy = RecordDict(dict(content))
     for name, record in list(content.array_records.items()):
@@ -65,13 +65,13 @@ class StoreBudget:
     """
 
     def __init__(self) -> None:
-        self.left = SHARE * _store(ray.get_runtime_context().get_node_id())
+        self.left = STORE_SHARE * _store(ray.get_runtime_context().get_node_id())
 
     def kept(self, content: RecordDict) -> RecordDict:
         """Return a reply's content, left in the store while there is room."""
         size = sum(map(record_size, content.array_records.values()))
         if size > self.left:
-            return owned(content)
+            return copy_owned(content)
         self.left -= size
         return content
 
@@ -83,7 +83,7 @@ def _store(machine: str) -> float:
     return float(node["Resources"].get("object_store_memory", 0))
 
 
-class Buffered(ArrayRecord):
+class BufferedRecord(ArrayRecord):
     """A record whose values are pickled out of band: Ray copies them directly to the receiver.
 
     The receiver's tensors lie in Ray's store, which is read-only.
@@ -100,7 +100,7 @@ class Buffered(ArrayRecord):
 
     def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
         """Unpickle to a plain record."""
-        return _plain, ([(name, _parts(array)) for name, array in self.items()],)
+        return _to_plain, ([(name, _parts(array)) for name, array in self.items()],)
 
 
 def _parts(array: Array) -> np.ndarray | Parts:
@@ -110,7 +110,7 @@ def _parts(array: Array) -> np.ndarray | Parts:
     return array.dtype, tuple(array.shape), array.stype, PickleBuffer(array.data)
 
 
-def _plain(arrays: Iterable[tuple[str, np.ndarray | Parts]]) -> ArrayRecord:
+def _to_plain(arrays: Iterable[tuple[str, np.ndarray | Parts]]) -> ArrayRecord:
     record = ArrayRecord()
     for name, parts in arrays:
         if isinstance(parts, np.ndarray):
@@ -120,7 +120,7 @@ def _plain(arrays: Iterable[tuple[str, np.ndarray | Parts]]) -> ArrayRecord:
     return record
 
 
-class Stored(Buffered):
+class StoredRecord(BufferedRecord):
     """A record that is pickled as a reference to Ray's object store, and put there once."""
 
     def __init__(self, record: ArrayRecord) -> None:
@@ -130,16 +130,16 @@ class Stored(Buffered):
     def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
         """Unpickle by fetching the record from the store."""
         if self._reference is None:
-            self._reference = ray.put(Buffered(self))
-        return _fetched, (self._reference,)
+            self._reference = ray.put(BufferedRecord(self))
+        return _fetch, (self._reference,)
 
 
-def _fetched(reference: Any) -> ArrayRecord:
-    return _received(reference).copy()
+def _fetch(reference: Any) -> ArrayRecord:
+    return _receive(reference).copy()
 
 
 @lru_cache(maxsize=3)  # a round's model, SCAFFOLD's control variate, and a model to evaluate
-def _received(reference: Any) -> ArrayRecord:
+def _receive(reference: Any) -> ArrayRecord:
     record: ArrayRecord = ray.get(reference)
     return record
 
@@ -177,7 +177,7 @@ class MessageBatch(WorkerTask):
 
     Parameters
     ----------
-    messages : as :func:`travelling` returns them
+    messages : as :func:`pack_messages` returns them
     round : the round that they belong to
     patience : seconds after which several messages are answered one by one
     """
@@ -191,19 +191,19 @@ class MessageBatch(WorkerTask):
         """Have the worker answer the messages."""
         contexts = [copy(self.round.context(message)) for message in self.messages]
         for message, context in zip(self.messages, contexts, strict=True):
-            context.state = buffered(client_state.select(context.state, message.metadata.group_id))
+            context.state = buffer_content(client_state.select(context.state, message.metadata.group_id))
         method = "answer_folded" if self.round.folded else "answer"
         return actor.do.remote(method, self.messages, contexts)
 
     def take(self, outcome: Any) -> None:
         """Keep the replies and each node's new state."""
-        answers = unfolded(*outcome) if self.round.folded else outcome
+        answers = unfold_replies(*outcome) if self.round.folded else outcome
         for message, (reply, state) in zip(self.messages, answers, strict=True):
             context, group = self.round.context(message), message.metadata.group_id
-            context.state = client_state.merge(context.state, owned(state), group)
+            context.state = client_state.merge(context.state, copy_owned(state), group)
             if reply.has_content() and not self.round.folded:
                 reply.content = self.round.room.kept(reply.content)
-            stamp(reply)
+            assign_message_id(reply)
             self.round.replies.append(reply)
 
     def raised(self, error: Exception) -> None:
@@ -225,10 +225,10 @@ class MessageBatch(WorkerTask):
         return parts
 
     def _answer_all(self, reason: str) -> None:
-        self.round.replies += [delivered(failed(message, reason)) for message in self.messages]
+        self.round.replies += [deliver(make_failed_reply(message, reason)) for message in self.messages]
 
 
-def unfolded(
+def unfold_replies(
     answers: list[Answer], folded: list[int], mean: ArrayRecord | None, sums: dict[str, np.ndarray]
 ) -> list[Answer]:
     """Put the mean into the replies whose models it replaces; ``folded`` are their positions."""
@@ -239,9 +239,9 @@ def unfolded(
     return answers
 
 
-SHORT = 0.05  # target duration in seconds of a task of several messages
-LONG = 2.0  # seconds after which they are answered one by one
-HURRY = 60.0  # seconds: a shorter timeout leaves no time for a second try
+TARGET_TASK_SECONDS = 0.05  # target duration in seconds of a task of several messages
+MAX_TASK_SECONDS = 2.0  # seconds after which they are answered one by one
+MIN_RETRY_TIMEOUT = 60.0  # seconds: a shorter timeout leaves no time for a second try
 
 
 class RayGrid(NodePool):
@@ -289,8 +289,8 @@ class RayGrid(NodePool):
             return [self._answer_here(message) for message in messages]
         current = Round(self, folded=self.folded and kind == MessageType.TRAIN)
         self.workers.grow(len(messages))
-        hurried = timeout is not None and timeout < HURRY
-        shares = self._shares(kind, travelling(messages), current, one_by_one=hurried)
+        hurried = timeout is not None and timeout < MIN_RETRY_TIMEOUT
+        shares = self._shares(kind, pack_messages(messages), current, one_by_one=hurried)
         self.dispatch.finish(self.dispatch.add(shares), timeout)
         self._seconds[kind] = max((one.seconds / len(one.messages) for one in shares), default=math.inf)
         return current.replies
@@ -306,8 +306,10 @@ class RayGrid(NodePool):
         if current.folded or (self.batched and kind == MessageType.TRAIN):
             count, patience = len(self.workers), math.inf
         else:
-            several = 1 if one_by_one else max(1, int(SHORT / self._seconds.get(kind, math.inf)))
-            count, patience = max(len(self.workers), math.ceil(len(messages) / several)), LONG
+            several = (
+                1 if one_by_one else max(1, int(TARGET_TASK_SECONDS / self._seconds.get(kind, math.inf)))
+            )
+            count, patience = max(len(self.workers), math.ceil(len(messages) / several)), MAX_TASK_SECONDS
         count = min(count, len(messages))
         return [MessageBatch(messages[k::count], current, patience) for k in range(count)]
 
@@ -317,4 +319,4 @@ class RayGrid(NodePool):
 
     def _answer_here(self, message: Message) -> Message:
         context = self.context(message.metadata.dst_node_id)
-        return delivered(answer(self.app, delivered(message), context))
+        return deliver(answer(self.app, deliver(message), context))

@@ -22,10 +22,10 @@ logger = getLogger("flwr.grids")
 # Workers: the Ray actors that do tasks, as many as there is work and room for.
 
 
-MOST_FAILED_STARTS = 3  # in a row, with no worker at work
-LOOK_FOR_NODES = 1.0  # seconds between two queries of the cluster's machines
-ANSWERS = 5.0  # seconds for workers to report their usage
-PATIENCE = 60.0  # seconds without any worker before a warning
+MAX_FAILED_STARTS = 3  # in a row, with no worker at work
+MACHINE_QUERY_SECONDS = 1.0  # seconds between two queries of the cluster's machines
+USAGE_SECONDS = 5.0  # seconds for workers to report their usage
+WARNING_SECONDS = 60.0  # seconds without any worker before a warning
 
 
 @dataclass(eq=False)
@@ -79,7 +79,7 @@ class Workers:
         """
         if self.ready and time.monotonic() < self._look_again:
             return
-        self._look_again = time.monotonic() + LOOK_FOR_NODES
+        self._look_again = time.monotonic() + MACHINE_QUERY_SECONDS
         room = self._room()
         if not room:
             raise UserError(self._no_room())
@@ -110,7 +110,7 @@ class Workers:
             lacking = ray.get(reference)
         except RayError as error:
             self._failed_starts += 1
-            if self._failed_starts >= MOST_FAILED_STARTS and not self.ready:
+            if self._failed_starts >= MAX_FAILED_STARTS and not self.ready:
                 raise RunFailed(f"no worker starts on Ray: {_last_line(error)}") from error
             return
         if lacking is None:
@@ -146,7 +146,9 @@ class Workers:
     def used(self) -> list[dict[str, Any]]:
         """Return what workers report of their usage, leaving out those that do not answer in time."""
         futures = [worker.actor.do.remote("used") for worker in self.ready]
-        come, _ = ray.wait(futures, num_returns=len(futures), timeout=ANSWERS) if futures else ([], [])
+        come, _ = (
+            ray.wait(futures, num_returns=len(futures), timeout=USAGE_SECONDS) if futures else ([], [])
+        )
         usages = []
         for reference in come:
             with suppress(RayError):  # it has died since
@@ -161,7 +163,12 @@ class Workers:
 
     def waiting(self) -> None:
         """Warn once if no worker could start for a while, as others use the cluster."""
-        if self.ready or not self.starting or self._has_logged or time.monotonic() - self._began < PATIENCE:
+        if (
+            self.ready
+            or not self.starting
+            or self._has_logged
+            or time.monotonic() - self._began < WARNING_SECONDS
+        ):
             return
         self._has_logged = True
         needs = " and ".join(f"{need:g} {kind}" for kind, need in self.needs.items() if need)
@@ -235,7 +242,7 @@ class WorkerTask(ABC):
 
 
 @dataclass(eq=False)
-class Group:
+class TaskGroup:
     """Tasks that are awaited together.
 
     Parameters
@@ -249,7 +256,7 @@ class Group:
 
 
 @dataclass(eq=False)
-class Sent:
+class SentTask:
     """A task sent to a worker.
 
     Parameters
@@ -258,13 +265,13 @@ class Sent:
     """
 
     task: WorkerTask
-    group: Group
+    group: TaskGroup
     worker: PoolWorker
     since: float
 
 
-LOOK = 2.0  # seconds without any outcome before workers are checked
-SHORT = 0.1  # seconds; a task below is short
+CHECK_SECONDS = 2.0  # seconds without any outcome before workers are checked
+SHORT_TASK_SECONDS = 0.1  # seconds; a task below is short
 
 
 class Dispatch:
@@ -278,19 +285,19 @@ class Dispatch:
 
     def __init__(self, workers: Workers, retries: int) -> None:
         self.workers, self.retries = workers, retries
-        self._waiting: deque[tuple[WorkerTask, Group]] = deque()
-        self._aside: deque[tuple[WorkerTask, Group]] = deque()
-        self._sent: dict[Any, Sent] = {}
+        self._waiting: deque[tuple[WorkerTask, TaskGroup]] = deque()
+        self._aside: deque[tuple[WorkerTask, TaskGroup]] = deque()
+        self._sent: dict[Any, SentTask] = {}
 
-    def add(self, tasks: Iterable[WorkerTask], *, aside: bool = False) -> Group:
+    def add(self, tasks: Iterable[WorkerTask], *, aside: bool = False) -> TaskGroup:
         """Queue tasks; return their group, for :meth:`finish`."""
         tasks = list(tasks)
-        group = Group(len(tasks), aside)
+        group = TaskGroup(len(tasks), aside)
         self._queue(group).extend((task, group) for task in tasks)
         self._deal()
         return group
 
-    def finish(self, group: Group, timeout: float | None = None) -> None:
+    def finish(self, group: TaskGroup, timeout: float | None = None) -> None:
         """Do tasks until those of ``group`` are finished, for ``timeout`` s at most.
 
         The time begins when there is a worker. A worker still busy with the group afterwards is replaced,
@@ -311,7 +318,7 @@ class Dispatch:
     def _grow(self) -> None:
         self.workers.grow(len(self._waiting) + len(self._aside) + len(self._sent))
 
-    def _queue(self, group: Group) -> deque[tuple[WorkerTask, Group]]:
+    def _queue(self, group: TaskGroup) -> deque[tuple[WorkerTask, TaskGroup]]:
         return self._aside if group.aside else self._waiting
 
     def _deal(self) -> None:
@@ -320,16 +327,16 @@ class Dispatch:
         # A second task saves a worker the round trip. Towards the end, only short tasks are sent ahead:
         # a long one might wait behind a slow worker.
         plenty = len(self._waiting) >= len(self.workers.ready)
-        self._deal_from(self._waiting, LOOK if plenty else SHORT)
+        self._deal_from(self._waiting, CHECK_SECONDS if plenty else SHORT_TASK_SECONDS)
         self._deal_from(self._aside, 0.0)
 
-    def _deal_from(self, queue: deque[tuple[WorkerTask, Group]], short: float) -> None:
+    def _deal_from(self, queue: deque[tuple[WorkerTask, TaskGroup]], short: float) -> None:
         while queue and (worker := self.workers.free(short)):
             if queue[0][0].alone and worker.sent:
                 return
             task, group = queue.popleft()
             reference = task.send(worker.actor)
-            self._sent[reference] = Sent(task, group, worker, time.monotonic())
+            self._sent[reference] = SentTask(task, group, worker, time.monotonic())
             worker.sent.append(reference)
             if task.alone:
                 worker.seconds = math.inf  # so that no second task is sent
@@ -337,7 +344,7 @@ class Dispatch:
     def _collect(self, deadline: float) -> None:
         """Wait for outcomes, and take all that have arrived."""
         awaited = [*self._sent, *self.workers.starting]
-        patience = max(0.0, min(LOOK, deadline - time.monotonic()))
+        patience = max(0.0, min(CHECK_SECONDS, deadline - time.monotonic()))
         come, _ = ray.wait(awaited, timeout=patience) if awaited else ([], [])
         self._grow()
         if not come:
@@ -356,7 +363,7 @@ class Dispatch:
             return
         for worker in self.workers.ready:
             if len(worker.sent) > 1:
-                worker.seconds = LOOK
+                worker.seconds = CHECK_SECONDS
             self._take_back(worker.sent[1:])
 
     def _part(self) -> None:
@@ -422,7 +429,7 @@ class Dispatch:
             sent.group.left += len(parts) - 1
             self._queue(sent.group).extendleft((part, sent.group) for part in reversed(parts))
 
-    def _abandon(self, group: Group) -> None:
+    def _abandon(self, group: TaskGroup) -> None:
         """Drop a group's tasks, and end the workers that are busy with them."""
         queue = self._queue(group)
         kept = [one for one in queue if one[1] is not group]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from strategies.shared.flower_private import Run, unanswered
+from strategies.shared.flower_private import Run, make_unanswered_reply
 
 from .base import SuiteGrid
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two polls
-PART = 1 / 40  # pause as a share of the time waited so far, which bounds how late a round ends
+PAUSE_SHARE = 1 / 40  # pause as a share of the time waited so far, which bounds how late a round ends
 
 
 class PollingGrid(SuiteGrid):
@@ -86,7 +86,7 @@ class PollingGrid(SuiteGrid):
             self._awaited.pop(reply.metadata.reply_to_message_id, None)
         now = time.monotonic()
         late = [key for key, (_, until) in self._awaited.items() if now > until]
-        return replies + [unanswered(self._awaited.pop(key)[0]) for key in late]
+        return replies + [make_unanswered_reply(self._awaited.pop(key)[0]) for key in late]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send the messages; return their ids."""
@@ -128,4 +128,4 @@ class PollingGrid(SuiteGrid):
 
 def _pause(waited: float) -> float:
     """Return the seconds to wait before the next poll."""
-    return max(SHORTEST_PAUSE, min(PART * waited, LONGEST_PAUSE))
+    return max(SHORTEST_PAUSE, min(PAUSE_SHARE * waited, LONGEST_PAUSE))

@@ -15,7 +15,7 @@ from strategies.shared.checks import require
 from .shapes import text_length
 
 PADDING = 0  # the token that fills up a short text
-RULED_OUT = -1e9  # a score with weight 0 beside others; if all are hidden, weights are equal
+HIDDEN_SCORE = -1e9  # a score with weight 0 beside others; if all are hidden, weights are equal
 
 
 class Attention(nn.Module):
@@ -31,7 +31,7 @@ class Attention(nn.Module):
         """Return [n, T, width] for ``x`` of that shape; ``is_hidden`` [..., T] masks positions."""
         q, k, v = self.inputs(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         scores = q @ k.mT / math.sqrt(q.shape[-1])
-        shares = scores.masked_fill(is_hidden, RULED_OUT).softmax(-1)
+        shares = scores.masked_fill(is_hidden, HIDDEN_SCORE).softmax(-1)
         return self.outputs((shares @ v).transpose(1, 2).flatten(2))
 
 
@@ -51,7 +51,7 @@ class TransformerLayer(nn.Module):
         return x + self.dropout(self.down(nn.functional.gelu(self.up(self.norm2(x)))))
 
 
-class Places(nn.Embedding):
+class PositionEmbedding(nn.Embedding):
     """A learnt vector for each position of a text."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         require(heads > 0 and width % heads == 0, "model.heads", heads, f"a divisor of model.width={width}")
-        self.tokens, self.places = nn.Embedding(vocabulary, width), Places(length, width)
+        self.tokens, self.places = nn.Embedding(vocabulary, width), PositionEmbedding(length, width)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(TransformerLayer(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)

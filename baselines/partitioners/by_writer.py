@@ -5,7 +5,7 @@ import numpy as np
 from baselines.errors import UserError
 from strategies.shared.seeding import Purpose, generator
 
-from .partitioner import Partitioner, rows_of
+from .partitioner import Partitioner, list_rows
 
 
 class ByWriter(Partitioner):
@@ -39,7 +39,7 @@ class ByWriter(Partitioner):
                 f"{gone} of {writers} writers have no examples left for a node: lower validation_size"
             )
         if writers == num_nodes:
-            return rows_of(owners, num_nodes)
+            return list_rows(owners, num_nodes)
         if not self.merge or num_nodes > writers:
             hint = "" if num_nodes > writers else ", or partitioner.merge=true for nodes of several writers"
             raise UserError(
@@ -50,4 +50,4 @@ class ByWriter(Partitioner):
         node_of = np.empty(writers, dtype=np.int64)
         for node, mine in enumerate(np.array_split(order, num_nodes)):
             node_of[mine] = node
-        return rows_of(node_of[owners], num_nodes)
+        return list_rows(node_of[owners], num_nodes)

@@ -116,10 +116,10 @@ def fill(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> li
     for label, column in enumerate(counts.T):
         rows = rng.permutation(np.flatnonzero(labels == label))
         nodes[rows] = np.repeat(np.arange(len(counts)), column)
-    return rows_of(nodes, len(counts))
+    return list_rows(nodes, len(counts))
 
 
-def rows_of(nodes: np.ndarray, num_nodes: int) -> list[np.ndarray]:
+def list_rows(nodes: np.ndarray, num_nodes: int) -> list[np.ndarray]:
     """Return the rows of each node, ascending, given the node [N] of each row."""
     order = np.argsort(nodes, kind="stable")
     return np.split(order, np.searchsorted(nodes[order], np.arange(1, num_nodes)))

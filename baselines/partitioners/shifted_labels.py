@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from baselines.errors import UserError
-from strategies.parts.weighting import EACH
+from strategies.parts.weighting import EVERY_NODE
 from strategies.shared.seeding import Purpose, generator
 
 from .partitioner import Partitioner, equal_sizes, fill, fit
@@ -75,9 +75,9 @@ class ShiftedLabels(Partitioner):
                 f"partitioner=shifted_labels with num_nodes={num_nodes}: expected a multiple of {different}, "
                 "so that every digit is needed equally often"
             )
-        valid = self.requester in (None, EACH, *range(num_nodes))
+        valid = self.requester in (None, EVERY_NODE, *range(num_nodes))
         if not valid:
-            expected = f"a node, 0 to {num_nodes - 1}, {EACH}, or null"
+            expected = f"a node, 0 to {num_nodes - 1}, {EVERY_NODE}, or null"
             raise UserError(f"partitioner.requester={self.requester} is out of range: expected {expected}")
         totals = np.bincount(labels, minlength=digits)
         if len(totals) > digits or totals.min() < num_nodes:
@@ -99,7 +99,7 @@ class ShiftedLabels(Partitioner):
         return self._rows_like(labels, self.requester)
 
     def own_test_rows(self, labels: np.ndarray, partition_id: int) -> np.ndarray:
-        if self.requester != EACH:
+        if self.requester != EVERY_NODE:
             return self.test_rows(labels)
         return self._rows_like(labels, partition_id)
 

@@ -21,7 +21,7 @@ from baselines.errors import UserError
 from . import curves
 from .names import column_name, setting_name, setting_names, value_name
 from .runs import (
-    Shown,
+    Panel,
     choose,
     column,
     dataset_names,
@@ -45,7 +45,7 @@ from .tables import (
     write_text,
 )
 
-SIGNIFICANT = 0.05  # below this p, after Holm's correction, a difference is marked
+SIGNIFICANCE_LEVEL = 0.05  # below this p, after Holm's correction, a difference is marked
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def compare(options: argparse.Namespace) -> None:
         for x in options.x or ["round"]
     ]
     drawn = curves.draw(chosen.frame, target, drawings[0], chosen.panels)
-    _write(tables, target, options, Written(chosen, columns, note, drawn or ""))
+    _write(tables, target, options, OutputNotes(chosen, columns, note, drawn or ""))
     for line in (*divergences(frame), *remarks(map(Path, chosen.frame.run.unique()), left_out)):
         console.print(line, soft_wrap=True)
     if drawn:
@@ -132,12 +132,12 @@ def _select(frame: pd.DataFrame, options: argparse.Namespace) -> Selection:
     wishes = [*read_names(options.names), *options.label]
     short, keys = without_panel(frame, options.panels) if options.panels else (frame, None)
     own = short if options.best is None else best(short, options.best, metrics, options.lower, keys)
-    named = ordered(with_display_names(renamed(own, wishes)), options.order, wishes)
-    whole = with_display_names(renamed(frame, wishes, strict=False))
+    named = order_settings(with_display_names(rename_settings(own, wishes)), options.order, wishes)
+    whole = with_display_names(rename_settings(frame, wishes, strict=False))
     if keys is None:
         return Selection(named, {"": named}, {"": whole}, whole, wishes)
     panels = split_by(named, keys, options.panels)
-    all_named = with_display_names(renamed(short, wishes, strict=False))
+    all_named = with_display_names(rename_settings(short, wishes, strict=False))
     every = panels if options.best is None else split_by(all_named, keys, options.panels)
     return Selection(named, panels, every, whole, wishes)
 
@@ -219,7 +219,7 @@ def read_names(file: Path | None) -> list[str]:
     ]
 
 
-def renamed(frame: pd.DataFrame, wishes: list[str], strict: bool = True) -> pd.DataFrame:
+def rename_settings(frame: pd.DataFrame, wishes: list[str], strict: bool = True) -> pd.DataFrame:
     """Return the frame with settings renamed by ``OLD=NEW``: a label, a part of it, or a key.
 
     Without NEW, the part is left out, or the key's name. ``strict`` refuses a wish that matches nothing.
@@ -231,7 +231,7 @@ def renamed(frame: pd.DataFrame, wishes: list[str], strict: bool = True) -> pd.D
     labels = {label: label for label in frame.setting.unique()}
     for wish in wishes:
         old, new = split_name(wish)
-        changed = {label: _called(now, old, new) for label, now in labels.items()}
+        changed = {label: _rename_label(now, old, new) for label, now in labels.items()}
         if changed == labels and strict:
             raise UserError(f"--label {wish}: no setting is called {old}; there are {'; '.join(labels)}")
         labels = changed
@@ -254,11 +254,11 @@ def names_of(wish: str, renames: Sequence[str]) -> set[str]:
     """Return the names that a setting requested by this name may have in a table: ``fedavg`` is FedAvg."""
     new = wish
     for rename in renames:
-        new = _called(new, *split_name(rename))
+        new = _rename_label(new, *split_name(rename))
     return {wish, setting_name(wish), new, setting_name(new)}
 
 
-def ordered(frame: pd.DataFrame, wishes: Sequence[str], renames: Sequence[str] = ()) -> pd.DataFrame:
+def order_settings(frame: pd.DataFrame, wishes: Sequence[str], renames: Sequence[str] = ()) -> pd.DataFrame:
     """Return the frame with the settings first that have these names, or such a part in their name.
 
     Raises
@@ -330,7 +330,7 @@ def _with_rank(table: pd.DataFrame, chosen: Selection, options: argparse.Namespa
     return table.assign(**{"average rank": texts})
 
 
-def average_rank(parts: Sequence[pd.DataFrame], metric: Shown, lower: bool) -> "pd.Series[float]":
+def average_rank(parts: Sequence[pd.DataFrame], metric: Panel, lower: bool) -> "pd.Series[float]":
     """Return each setting's mean rank over the panels, 1 the best; NaN unless it is in all of them.
 
     Equal means share their ranks' mean; a setting that has diverged comes last.
@@ -350,7 +350,7 @@ def with_display_names(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(setting=frame.setting.map(names))
 
 
-def _called(label: str, old: str, new: str) -> str:
+def _rename_label(label: str, old: str, new: str) -> str:
     if label == old:
         return new
     parts = []
@@ -366,7 +366,7 @@ def _called(label: str, old: str, new: str) -> str:
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedDifferences:
     """The differences from a baseline: table, title, numbers, and a line for each unpaired setting."""
 
     table: pd.DataFrame
@@ -375,7 +375,7 @@ class Paired:
     left_out: list[str]
 
 
-def _pair(chosen: Selection, options: argparse.Namespace) -> Paired:
+def _pair(chosen: Selection, options: argparse.Namespace) -> PairedDifferences:
     """Return the paired differences in each panel from a baseline: one setting, or those with an option."""
     wish, metrics = options.paired, tuple(options.metric)
     if not (measured := choose(chosen.frame, metrics)):
@@ -400,11 +400,11 @@ def _pair(chosen: Selection, options: argparse.Namespace) -> Paired:
     if len(chosen.every) > 1:
         table.insert(1, column_name(options.panels), numbers.panel)
     title = f"last {panel.title}, paired by seed; p of the paired t-test"
-    return Paired(table, title, numbers, [*left_out, *missing])
+    return PairedDifferences(table, title, numbers, [*left_out, *missing])
 
 
 def _pair_in(
-    part: pd.DataFrame, wish: str, renames: Sequence[str], panel: Shown
+    part: pd.DataFrame, wish: str, renames: Sequence[str], panel: Panel
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the differences within a panel, and a line for each unpaired setting."""
     setting, _, baseline = wish.rpartition("=")
@@ -416,9 +416,9 @@ def _pair_in(
     return compared, [str(one.message) for one in caught if one.category is UserWarning]
 
 
-def _mark(columns: list[Column], chosen: Selection, paired: Paired) -> tuple[list[Column], str]:
+def _mark(columns: list[Column], chosen: Selection, paired: PairedDifferences) -> tuple[list[Column], str]:
     """Return the columns, marking settings that differ from their baseline, and the mark's meaning."""
-    differs = paired.numbers[paired.numbers.p_holm < SIGNIFICANT]
+    differs = paired.numbers[paired.numbers.p_holm < SIGNIFICANCE_LEVEL]
     if differs.empty:
         return columns, ""
     marked = list(columns)
@@ -429,11 +429,11 @@ def _mark(columns: list[Column], chosen: Selection, paired: Paired) -> tuple[lis
     tests = int(paired.numbers.p.notna().sum())
     correction = f" after Holm's correction for {tests} comparisons" if tests > 1 else ""
     bases = " or ".join(paired.numbers.baseline.unique())
-    return marked, f"* differs from {bases}: paired t-test, p < {SIGNIFICANT:g}{correction}"
+    return marked, f"* differs from {bases}: paired t-test, p < {SIGNIFICANCE_LEVEL:g}{correction}"
 
 
 @dataclass(frozen=True)
-class Written:
+class OutputNotes:
     """What is written besides the tables: their runs and columns, and the notes on marks and bands."""
 
     chosen: Selection
@@ -443,7 +443,7 @@ class Written:
 
 
 def _write(
-    tables: dict[str, pd.DataFrame], target: Path, options: argparse.Namespace, written: Written
+    tables: dict[str, pd.DataFrame], target: Path, options: argparse.Namespace, written: OutputNotes
 ) -> None:
     """Write the tables beside the figure, and a caption for its bands."""
     texts = {
@@ -470,7 +470,7 @@ def _write(
 
 
 def _captions(
-    tables: dict[str, pd.DataFrame], options: argparse.Namespace, written: Written
+    tables: dict[str, pd.DataFrame], options: argparse.Namespace, written: OutputNotes
 ) -> dict[str, str]:
     """Return each table's caption: metrics, data, number of seeds, and the meaning of marks."""
     frame, panels = written.chosen.frame, written.chosen.panels

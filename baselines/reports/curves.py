@@ -19,19 +19,19 @@ from baselines.errors import UserError
 
 from . import WIDTHS
 from .names import line_styles
-from .runs import Shown, choose, mean_of_all
+from .runs import Panel, choose, mean_of_all
 from .statistics import interval
 
 # How figures look: sizes for a paper, lines that stay distinct in grey or when they overlap, readable ticks.
 
 
-SCREEN: dict[Any, Any] = {
+SCREEN_STYLE: dict[Any, Any] = {
     "font.size": 10.0,
     "legend.fontsize": 9.0,
     "lines.linewidth": 1.6,
     "lines.markersize": 4.5,
 }
-PAPER: dict[Any, Any] = {
+PAPER_STYLE: dict[Any, Any] = {
     "font.size": 8.0,
     "axes.labelsize": 8.0,
     "xtick.labelsize": 7.0,
@@ -45,7 +45,7 @@ PAPER: dict[Any, Any] = {
     "pdf.fonttype": 42,  # embeddable fonts
 }
 MARKS_ON_A_CURVE = 7
-ALIKE = 0.005  # of the range of values: closer curves hide each other
+MIN_DISTANCE = 0.005  # of the range of values: closer curves hide each other
 
 
 def mark_positions(place: int, count: int, points: int) -> tuple[int, int]:
@@ -57,7 +57,7 @@ def mark_positions(place: int, count: int, points: int) -> tuple[int, int]:
 def line_widths(curves: Sequence[tuple[np.ndarray, np.ndarray]], thin: float) -> list[float]:
     """Return the width of each line (x, y): one hidden by later ones is drawn wider, so that it shows."""
     values = np.concatenate([y[np.isfinite(y)] for _, y in curves])
-    near = ALIKE * float(np.ptp(values)) if len(values) else 0.0
+    near = MIN_DISTANCE * float(np.ptp(values)) if len(values) else 0.0
     return [
         thin * (1 + 1.3 * min(3, sum(_alike(curve, later, near) for later in curves[place + 1 :])))
         for place, curve in enumerate(curves)
@@ -106,7 +106,7 @@ mpl.use("Agg")
 
 
 PANEL_WIDTH, CHARACTERS = 4.6, 103.5  # inches; characters per inch of the legend at one point
-KINDS = (".png", ".pdf", ".svg")
+FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 BAND_WORDS = {
     "std": "; bands: one standard deviation to each side",
     "ci": "; bands: 95 % confidence interval of the mean",
@@ -137,7 +137,7 @@ class Drawing:
 
 def check_name(target: Path) -> None:
     """Raise ``UserError`` unless ``--figure`` has a supported file type."""
-    if target.suffix not in KINDS:
+    if target.suffix not in FIGURE_SUFFIXES:
         raise UserError(f"--figure {target}: expected a name that ends in .png, .pdf or .svg")
 
 
@@ -164,9 +164,9 @@ def draw(
     if not metrics:
         return None
     labels = list(frame.setting.unique())
-    caption = says(frame, drawing.band)
+    caption = describe_bands(frame, drawing.band)
     paper = WIDTHS.get(drawing.width or "")
-    with mpl.rc_context(PAPER if paper else SCREEN):
+    with mpl.rc_context(PAPER_STYLE if paper else SCREEN_STYLE):
         figure, axes = _figure(len(metrics), labels, paper, len(parts))
         cells = [(panel, title) for panel in metrics for title in parts]
         for axis, (panel, title) in zip(axes, cells, strict=True):
@@ -181,7 +181,7 @@ def draw(
     return caption
 
 
-def says(frame: pd.DataFrame, band: str = "std") -> str:
+def describe_bands(frame: pd.DataFrame, band: str = "std") -> str:
     """Return the caption: the number of seeds, and the meaning of the bands."""
     seeds = frame.groupby("setting").seed.nunique()
     if seeds.max() == 1:
@@ -193,7 +193,7 @@ def says(frame: pd.DataFrame, band: str = "std") -> str:
     return f"Mean over {counted}{BAND_WORDS[band]}.{ends}"
 
 
-COUNTED_BY = {  # what gives a run an axis that it lacks
+AXIS_SETTINGS = {  # what gives a run an axis that it lacks
     "bytes": "count_bytes=true",
     "seconds": "this version",
     "virtual_seconds": "a clock, e.g. clock=lognormal",
@@ -215,13 +215,13 @@ def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
     by_round["x"] = by_round.groupby(results.RUN).spent.cumsum()
     if missing := sorted(set(rows.setting) - set(by_round.setting)):
         named = missing[0] or "the run"
-        raise UserError(f"--x {x}: {named} has not counted them; run it with {COUNTED_BY[x]}")
+        raise UserError(f"--x {x}: {named} has not counted them; run it with {AXIS_SETTINGS[x]}")
     joined = rows.merge(by_round[[*results.RUN, "round", "x"]], on=[*results.RUN, "round"], how="left")
     joined.loc[joined["round"] == 0, "x"] = 0.0
     return joined
 
 
-def statistics(frame: pd.DataFrame, panel: Shown, x: str, band: str = "std") -> pd.DataFrame:
+def statistics(frame: pd.DataFrame, panel: Panel, x: str, band: str = "std") -> pd.DataFrame:
     """Return a metric's mean, std and band over seeds, and the mean x, by setting and round.
 
     All are NaN if a seed has diverged. The band goes from ``low`` to ``high``. Only rounds that all seeds
@@ -272,7 +272,7 @@ def _figure(count: int, labels: list[str], paper: float | None, parts: int) -> t
     return figure, axes[:count]
 
 
-def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], panel: Shown, drawing: Drawing) -> None:
+def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], panel: Panel, drawing: Drawing) -> None:
     statistic = statistics(frame, panel, drawing.x, drawing.band)
     unit, size = unit_of(drawing.x, statistic.x.max())
     curves = [statistic.loc[label] if label in statistic.index else statistic.iloc[:0] for label in labels]

@@ -15,14 +15,14 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from baselines import results
-from baselines.engine.environment import environment
+from baselines.engine.environment import read_environment
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 
-from .curves import Drawing, is_logarithmic, line_widths, log_ticks, says, statistics, unit_of
-from .inspection import counted
+from .curves import Drawing, describe_bands, is_logarithmic, line_widths, log_ticks, statistics, unit_of
+from .inspection import count_labels
 from .names import dash_name, line_styles
-from .runs import Shown, choose, examined
+from .runs import Panel, choose, examine_runs
 from .tables import table_title, write_text
 
 # Interactive plots: curves with their bands, and each node's labels.
@@ -47,14 +47,14 @@ PIXELS = {
 LIBRARY = "plotly.min.js"
 WIDTH = 2.0  # of a line, in pixels
 MANY_LABELS = 20  # with more labels, counts are drawn as a heat map
-LONG = 40  # characters of a name that fit into a narrow window
-HOVERS = {  # text after a mean; customdata are the band's ends and the deviation
+MAX_SHORT_NAME = 40  # characters of a name that fit into a narrow window
+HOVER_TEXTS = {  # text after a mean; customdata are the band's ends and the deviation
     "std": " ± %{customdata[2]SHORT} (one standard deviation)",
-    "ci": " (95 % interval %{customdata[0]LONG} to %{customdata[1]LONG})",
-    "minmax": " (seeds from %{customdata[0]LONG} to %{customdata[1]LONG})",
+    "ci": " (95 % interval %{customdata[0]MAX_SHORT_NAME} to %{customdata[1]MAX_SHORT_NAME})",
+    "minmax": " (seeds from %{customdata[0]MAX_SHORT_NAME} to %{customdata[1]MAX_SHORT_NAME})",
     "none": "",
 }
-AROUND: dict[str, Any] = {"l": 60, "r": 15, "t": 40, "b": 50}
+MARGINS: dict[str, Any] = {"l": 60, "r": 15, "t": 40, "b": 50}
 
 
 def plot_curves(
@@ -75,7 +75,7 @@ def plot_curves(
 
 
 def _panel(
-    frame: pd.DataFrame, panel: Shown, drawing: Drawing, styles: dict[str, dict[str, Any]]
+    frame: pd.DataFrame, panel: Panel, drawing: Drawing, styles: dict[str, dict[str, Any]]
 ) -> go.Figure:
     x, band = drawing.x, drawing.band
     statistic = statistics(frame, panel, x, band)
@@ -93,7 +93,7 @@ def _panel(
         hovermode="x unified",
         showlegend=False,  # the page has one legend for all plots
         template="plotly_white",
-        margin=AROUND,
+        margin=MARGINS,
     )
     with suppress(ValueError):  # Plotly 6.2 and older lack this title
         value = "round %{x}" if x == "round" else f"{unit}: %{{x:.3~g}}"
@@ -112,7 +112,7 @@ def _panel(
 def _hover(band: str, percent: bool) -> str:
     """Return Plotly's template of a point: its mean, and the ends of its band."""
     long, short = (":.1%", ":.1%") if percent else (":.4g", ":.2g")
-    return f"%{{y{long}}}" + HOVERS[band].replace("LONG", long).replace("SHORT", short)
+    return f"%{{y{long}}}" + HOVER_TEXTS[band].replace("LONG", long).replace("SHORT", short)
 
 
 def _line(
@@ -152,7 +152,7 @@ def _folded_plot(label: str) -> str:
     """Return a name folded into lines that fit a telephone."""
     lines = [""]
     for part in label.split(", "):
-        if lines[-1] and len(lines[-1]) + len(part) > LONG:
+        if lines[-1] and len(lines[-1]) + len(part) > MAX_SHORT_NAME:
             lines[-1] += ","
             lines.append(part)
         else:
@@ -174,7 +174,7 @@ def plot_partition(counts: np.ndarray) -> go.Figure:
             figure.add_bar(x=np.arange(nodes), y=counts[:, label], name=str(label), hovertemplate=hover)
         figure.update_layout(barmode="stack", legend_title="label")
         figure.update_yaxes(title="examples")
-    figure.update_layout(xaxis_title="node", template="plotly_white", margin=AROUND)
+    figure.update_layout(xaxis_title="node", template="plotly_white", margin=MARGINS)
     return figure
 
 
@@ -209,7 +209,7 @@ def runs_section(frame: pd.DataFrame, folders: list[Path]) -> str:
     base = os.path.commonpath([folder.resolve() for folder in folders])
     ordered = frame.sort_values("seed", kind="stable")
     for (setting, seed, run), own in ordered.groupby(["setting", "seed", "run"], sort=False):
-        content = environment(Path(str(run)))
+        content = read_environment(Path(str(run)))
         rows.append(
             {
                 "setting": setting,
@@ -223,7 +223,7 @@ def runs_section(frame: pd.DataFrame, folders: list[Path]) -> str:
         )
     left_out = [
         f"<li>{escape(_below(base, str(run)))}: {escape(reason)}</li>"
-        for run, reason in examined(folders)[1].items()
+        for run, reason in examine_runs(folders)[1].items()
     ]
     named = f"<p>Left out:</p><ul>{''.join(left_out)}</ul>\n" if left_out else ""
     return sortable_table(pd.DataFrame(rows)) + named
@@ -233,7 +233,7 @@ def surroundings_section(frame: pd.DataFrame) -> str:
     """Return the commits, versions and machines of all runs."""
     values_of: dict[str, dict[str, None]] = {}
     for run in frame.run.unique():
-        content = environment(Path(run))
+        content = read_environment(Path(run))
         parts: dict[str, Any] = {"commit": content.get("git_commit")}
         parts |= content.get("versions") or {}
         parts |= content.get("hardware") or {}
@@ -259,7 +259,7 @@ def _folded_section(title: str, text: str) -> str:
 # The frame of every page: style, and sortable tables. Nothing is fetched from elsewhere.
 
 
-def whole(title: str, body: str) -> str:
+def format_page(title: str, body: str) -> str:
     """Return a page, as HTML, around its body."""
     template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     return template.substitute(title=escape(title), body=body)
@@ -301,7 +301,7 @@ def write_page(
     marks = f"<p>{escape(note)}.</p>\n" if note else ""
     body = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{_counted(frame)}</p>",
+        f"<p>{_count_runs(frame)}</p>",
         _section("Results", f"<p>{escape(caption)}.</p>" + sortable_table(tables["comparison"]) + marks),
     ]
     if "paired" in tables:
@@ -315,7 +315,7 @@ def write_page(
         _section("Made with", surroundings_section(frame)),
     ]
     body.insert(0, _library(target if assets else None))
-    write_text(target, whole(title, "\n".join(body)))
+    write_text(target, format_page(title, "\n".join(body)))
 
 
 def _library(target: Path | None) -> str:
@@ -326,7 +326,7 @@ def _library(target: Path | None) -> str:
     return f'<script src="{LIBRARY}"></script>'
 
 
-def _counted(frame: pd.DataFrame) -> str:
+def _count_runs(frame: pd.DataFrame) -> str:
     settings, runs = frame.setting.nunique(), frame.run.nunique()
     return f"{runs} run{'s'[: runs != 1]} of {settings} setting{'s'[: settings != 1]}."
 
@@ -346,7 +346,7 @@ def _curves(panels: Mapping[str, pd.DataFrame], drawings: Sequence[Drawing]) -> 
     legend = _legend(list(map(str, frame.setting.unique())))
     kind = "row" if len(panels) > 1 else "column"
     plots_by_metric = "".join(f'<div class="{kind}">{plots}</div>\n' for plots in rows.values())
-    caption = f"<p>{escape(says(frame, drawings[0].band))} {hint}</p>\n"
+    caption = f"<p>{escape(describe_bands(frame, drawings[0].band))} {hint}</p>\n"
     return f"{caption}{legend}{plots_by_metric}" if rows else ""
 
 
@@ -378,7 +378,7 @@ def _partitions(frame: pd.DataFrame) -> str:
         first = own.sort_values("seed", kind="stable").iloc[0]
         run = Path(first.run)
         try:
-            counts = counted(Experiment(environment(run)["overrides"]))
+            counts = count_labels(Experiment(read_environment(run)["overrides"]))
         except (UserError, OSError) as error:
             seen[str(error).encode()] = f"<p>{escape(str(setting))}: not shown ({escape(str(error))})</p>"
             continue

@@ -39,7 +39,7 @@ MANY_NODES = 40  # with more nodes, the table shows the first and the last
 MANY_LABELS = 12  # with more labels, they have no columns
 
 
-def counted(experiment: Experiment) -> np.ndarray | None:
+def count_labels(experiment: Experiment) -> np.ndarray | None:
     """Return how many examples [nodes, labels] each node of an experiment holds; None without labels.
 
     Labels are those that partitioners use: classes, or the data set's own ``labels``.
@@ -133,7 +133,7 @@ def show(overrides: Sequence[str], figure: Path) -> None:
 
 def show_partition(experiment: Experiment, target: Path, console: Console) -> None:
     """Print and draw how many examples of each label each node holds."""
-    counts, judged_labels = counted(experiment), experiment.dataset.labels_of("test")
+    counts, judged_labels = count_labels(experiment), experiment.dataset.labels_of("test")
     if counts is None or judged_labels is None:
         raise UserError("the data set has no labels to count: choose a data set for classification")
     name = type(experiment.partitioner).__name__
@@ -164,8 +164,10 @@ def show_model(experiment: Experiment, name: str, console: Console) -> None:
     size = training.batch_size or 32
     torch.set_num_threads(experiment.settings.threads)
     try:
-        inputs, targets, task = _batch(model, max(size, model_cost.PAIR), shape, classes)
-        layers = model_cost.layers(model, inputs[: model_cost.PAIR], targets[: model_cost.PAIR], task)
+        inputs, targets, task = _batch(model, max(size, model_cost.NUM_COST_EXAMPLES), shape, classes)
+        layers = model_cost.layers(
+            model, inputs[: model_cost.NUM_COST_EXAMPLES], targets[: model_cost.NUM_COST_EXAMPLES], task
+        )
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise UserError(
             f"the model does not take inputs of shape {tuple(shape)} ({error}): "
@@ -199,7 +201,9 @@ def _batch(model: nn.Module, size: int, shape: list[int], classes: int) -> tuple
     if any(isinstance(module, nn.Embedding) for module in model.modules()):
         tokens = torch.randint(classes, (size, *shape), device=first.device)
         with torch.no_grad():
-            has_one_output = model(tokens[: model_cost.PAIR]).ndim == 2  # per text, not per token
+            has_one_output = (
+                model(tokens[: model_cost.NUM_COST_EXAMPLES]).ndim == 2
+            )  # per text, not per token
         return (tokens, tokens[:, 0], Classification()) if has_one_output else (tokens, tokens, NextToken())
     inputs = torch.randn(size, *shape, dtype=first.dtype, device=first.device)
     targets = torch.arange(size, device=first.device) % classes

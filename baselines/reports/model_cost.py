@@ -28,7 +28,7 @@ from clients.batched.together import BatchedTrainer
 from clients.examples import Inputs
 from strategies.shared import protocol
 
-PAIR = 2  # examples for counting MACs: batch normalisation needs more than one
+NUM_COST_EXAMPLES = 2  # examples for counting MACs: batch normalisation needs more than one
 SECONDS = 1.0  # for which steps are measured, roughly
 
 
@@ -58,9 +58,9 @@ def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> lis
         if next(module.parameters(recurse=False), None) is not None
     ]
     model.train()
-    with _counted() as forward:
+    with _count_operations() as forward:
         loss, _ = task(model(inputs), targets)
-    with _counted() as both:
+    with _count_operations() as both:
         loss, _ = task(model(inputs), targets)
         torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])
     for handle in handles:
@@ -70,7 +70,9 @@ def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> lis
     for name, output in outputs.items():
         module = model.get_submodule(name)
         key = f"{root}.{name}" if name else root
-        ahead, all_ = (sum(counter.get(key, {}).values()) // 2 // PAIR for counter in (forward, both))
+        ahead, all_ = (
+            sum(counter.get(key, {}).values()) // 2 // NUM_COST_EXAMPLES for counter in (forward, both)
+        )
         count = sum(p.numel() for p in module.parameters(recurse=False))
         rows.append(LayerCost(name or root, type(module).__name__, output, count, ahead, all_ - ahead))
     return rows
@@ -151,7 +153,7 @@ def step_seconds(
 
 
 @contextmanager
-def _counted() -> Iterator[dict[str, dict[object, int]]]:
+def _count_operations() -> Iterator[dict[str, dict[object, int]]]:
     """Count flops by module; the counts are available after the context."""
     counts: dict[str, dict[object, int]] = {}
     with FlopCounterMode(display=False) as counter:
@@ -172,9 +174,9 @@ def _bytes(tensors: list[Tensor]) -> int:
 NODES = 10  # at most
 STEPS = 20  # of each node in a turn, unless client.local_steps says fewer
 BATCHES = 4  # of each node
-TURNS = 3  # of each way; the first one records the steps, and does not count
-LONGEST = 10.0  # seconds that all turns may take
-TIE = 1.05
+NUM_TURNS = 3  # of each way; the first one records the steps, and does not count
+MAX_SECONDS = 10.0  # seconds that all turns may take
+TIE_RATIO = 1.05
 
 
 def batched_cost_line(
@@ -189,7 +191,7 @@ def batched_cost_line(
     if nodes < 2:
         return "batched nodes: there is one node in a round"
     nodes, steps = min(nodes, NODES), min(training.local_steps or STEPS, STEPS)
-    if 2 * TURNS * nodes * steps * step > LONGEST:
+    if 2 * NUM_TURNS * nodes * steps * step > MAX_SECONDS:
         return "batched nodes: not measured; steps as long as these gain next to nothing"
     seconds = seconds_of(model, batch, task, training.with_duration(steps=steps), nodes)
     if isinstance(seconds, str):
@@ -197,7 +199,9 @@ def batched_cost_line(
     alone, batched = seconds
     times = f"{batched * 1e3:.3g} ms a step, one by one {alone * 1e3:.3g} ms"
     way, gain = ("true", alone / batched) if batched < alone else ("false", batched / alone)
-    faster = f"runtime.batch_clients={way} is {gain:.2g} times as fast" if gain > TIE else "about the same"
+    faster = (
+        f"runtime.batch_clients={way} is {gain:.2g} times as fast" if gain > TIE_RATIO else "about the same"
+    )
     return f"batched nodes ({nodes} with {steps} steps a round): {times}: {faster}"
 
 
@@ -227,7 +231,7 @@ def seconds_of(
     grids = [
         InlineGrid(client_app(of_node), nodes, together) for together in (None, BatchedTrainer(of_node))
     ]
-    taken = [[turn(grid) for grid in grids] for _ in range(TURNS)]
+    taken = [[turn(grid) for grid in grids] for _ in range(NUM_TURNS)]
     if grids[1].answering.together is None:
         return "nodes cannot be batched"
     alone, batched = (min(seconds[1:]) for seconds in zip(*taken, strict=True))
@@ -247,14 +251,14 @@ def layer_table(layers: list[LayerCost], title: str) -> Table:
     out = _empty(title, ["layer", "kind", "output"], ["parameters", "MACs forward", "MACs backward"])
     for layer in layers:
         numbers = (layer.parameters, layer.forward, layer.backward)
-        out.add_row(layer.name, layer.kind, "x".join(map(str, layer.output)), *map(_grouped, numbers))
+        out.add_row(layer.name, layer.kind, "x".join(map(str, layer.output)), *map(_group_digits, numbers))
     out.add_section()
     sums = (
         sum(layer.parameters for layer in layers),
         sum(layer.forward for layer in layers),
         sum(layer.backward for layer in layers),
     )
-    out.add_row("all", "", "", *map(_grouped, sums))
+    out.add_row("all", "", "", *map(_group_digits, sums))
     return out
 
 
@@ -276,13 +280,13 @@ def beside_printed(layers: list[LayerCost], rows: list[dict[str, str]]) -> Table
         own = ("-", "-", "-")
         if number < len(weighted):
             layer = weighted[number]
-            own = (_grouped(layer.parameters), _grouped(layer.forward), layer.name)
-        parameters, macs = (_grouped(int(row[key])) for key in ("parameters", "macs"))
+            own = (_group_digits(layer.parameters), _group_digits(layer.forward), layer.name)
+        parameters, macs = (_group_digits(int(row[key])) for key in ("parameters", "macs"))
         out.add_row(row["layer"], parameters, own[0], macs, own[1], own[2])
     out.add_section()
-    parameters, macs = (_grouped(sum(int(row[key]) for row in rows)) for key in ("parameters", "macs"))
+    parameters, macs = (_group_digits(sum(int(row[key]) for row in rows)) for key in ("parameters", "macs"))
     ours = (sum(layer.parameters for layer in layers), sum(layer.forward for layer in layers))
-    out.add_row("all", parameters, _grouped(ours[0]), macs, _grouped(ours[1]), "")
+    out.add_row("all", parameters, _group_digits(ours[0]), macs, _group_digits(ours[1]), "")
     return out
 
 
@@ -307,5 +311,5 @@ def _empty(title: str, words: list[str], numbers: list[str]) -> Table:
     return out
 
 
-def _grouped(number: int) -> str:
+def _group_digits(number: int) -> str:
     return f"{number:,}"

@@ -16,11 +16,11 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from baselines.engine.environment import DIVERGED, ENDED, FINISHED, damage, environment
-from baselines.engine.metrics import COLUMNS, NODE, OWN_GROUP, divergence_of
+from baselines.engine.environment import DIVERGED, ENDED_STATUSES, FINISHED, find_damage, read_environment
+from baselines.engine.metrics import COLUMNS, NODE_PATTERN, OWN_GROUP, divergence_of
 from baselines.errors import UserError
 from baselines.experiment.config import choices, leaves
-from baselines.experiment.identity import BESIDE, PACKAGES
+from baselines.experiment.identity import PACKAGES, UNHASHED_SETTINGS
 
 from .names import value_name
 
@@ -30,7 +30,7 @@ from .names import value_name
 # a number is written, 0 or 0.0, or in a cluster's address.
 
 
-ASIDE = ("seed", "data_root", "hydra", *BESIDE)  # these do not make another setting
+UNNAMED_SETTINGS = ("seed", "data_root", "hydra", *UNHASHED_SETTINGS)  # these do not make another setting
 ADDRESS = "runtime.address"  # nor does this, although it is hashed
 
 
@@ -59,7 +59,7 @@ def decides(key: str) -> bool:
 
 
 def _is_hashed(key: str) -> bool:
-    return key.partition(".")[0] not in ASIDE
+    return key.partition(".")[0] not in UNNAMED_SETTINGS
 
 
 def configuration(run: Path) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _by_value(value: Any) -> object:
 # Labels: name settings by the values in which they differ.
 
 
-TAKEN = (
+TAKEN_COLUMNS = (
     "seed",
     "run",
     "status",
@@ -110,15 +110,15 @@ TAKEN = (
 )  # other columns
 
 
-def described(runs: list[Path]) -> pd.DataFrame:
+def describe_runs(runs: list[Path]) -> pd.DataFrame:
     """Return a row for each run: its settings by name, its label ``setting``, its seed and its folder.
 
     The settings are those that any run's command line names; other runs have their configuration's value.
     If configurations differ elsewhere, as after a change of an option's file, these settings are added. A
     setting named like a column of the frame is called ``option.<name>``. ``runs`` are intact, as
-    :func:`baselines.reports.runs.examined` returns them.
+    :func:`baselines.reports.runs.examine_runs` returns them.
     """
-    contents = {run: environment(run) for run in runs}
+    contents = {run: read_environment(run) for run in runs}
     settings = hashes(contents)
     first = {setting: run for run, setting in reversed(settings.items())}
     configurations = {setting: configuration(run) for setting, run in first.items()}
@@ -128,7 +128,7 @@ def described(runs: list[Path]) -> pd.DataFrame:
         setting: _values(keys, given[setting], _choices(contents[run]), configurations[setting])
         for setting, run in first.items()
     }
-    for key in _told_apart_by(values, configurations):
+    for key in _find_distinguishing(values, configurations):
         for setting, own in values.items():
             own[key] = _plain(configurations[setting].get(key))
     labels = _labels(values)
@@ -140,18 +140,18 @@ def described(runs: list[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def started_again(runs: list[Path]) -> list[Path]:
+def find_restarted(runs: list[Path]) -> list[Path]:
     """Return the runs superseded by another of the same setting and seed.
 
     A finished run counts before others; among equals, the one started last.
     """
-    contents = [environment(run) for run in runs]
+    contents = [read_environment(run) for run in runs]
     began = [str(one.get("started")) for one in contents]
     columns = {
         "run": runs,
         "setting": list(hashes(dict(zip(runs, contents, strict=True))).values()),
         "seed": [one["seed"] for one in contents],
-        "finished": [one["status"] in ENDED for one in contents],
+        "finished": [one["status"] in ENDED_STATUSES for one in contents],
         "started": pd.to_datetime(began, utc=True, format="ISO8601", errors="coerce"),
     }
     rows = pd.DataFrame(columns).sort_values(["finished", "started"], kind="stable", na_position="first")
@@ -160,7 +160,7 @@ def started_again(runs: list[Path]) -> list[Path]:
 
 def column(key: str) -> str:
     """Return the column that holds a setting."""
-    return f"option.{key}" if key in TAKEN else key
+    return f"option.{key}" if key in TAKEN_COLUMNS else key
 
 
 def _values(
@@ -176,7 +176,7 @@ def _values(
     return values
 
 
-def _told_apart_by(
+def _find_distinguishing(
     values: dict[str, dict[str, Any]], configurations: dict[str, dict[str, Any]]
 ) -> list[str]:
     """Return further keys that distinguish settings whose values are all equal so far."""
@@ -213,7 +213,7 @@ def _part(key: str, value: object) -> str:
 
 def dataset_names(frame: pd.DataFrame) -> list[str]:
     """Return the display names of the data sets of a frame's runs."""
-    contents = [environment(Path(run)) for run in frame.run.unique()]
+    contents = [read_environment(Path(run)) for run in frame.run.unique()]
     names = [
         value_name(_choices(one)["dataset"], "dataset") for one in contents if "dataset" in _choices(one)
     ]
@@ -241,16 +241,16 @@ HIDES_DIVERGENCE = (
 )
 
 
-def examined(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
+def examine_runs(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
     """Return the runs at or below ``folders`` that count, sorted, and the reasons for leaving out others.
 
-    Left out are unreadable runs, and those superseded by another (:func:`started_again`).
+    Left out are unreadable runs, and those superseded by another (:func:`find_restarted`).
     """
     marks = ("metrics.csv", "environment.json")
     paths = [path.parent for folder in folders for mark in marks for path in folder.rglob(mark)]
     runs = sorted({path.resolve(): path for path in paths}.values())
-    reasons = {run: damage(run) or _unreadable(run) for run in runs}
-    repeated = started_again([run for run in runs if reasons[run] is None])
+    reasons = {run: find_damage(run) or _unreadable(run) for run in runs}
+    repeated = find_restarted([run for run in runs if reasons[run] is None])
     reasons |= dict.fromkeys(repeated, "another run has the same setting and seed")
     return (
         [run for run, reason in reasons.items() if reason is None],
@@ -260,18 +260,18 @@ def examined(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
 
 def _unreadable(run: Path) -> str | None:
     try:
-        rows = measured(run)
+        rows = read_measurements(run)
     except UserError as error:
         return str(error)
     if rows.empty:
         return "metrics.csv has no measurement yet"
-    if environment(run)["status"] != FINISHED:
+    if read_environment(run)["status"] != FINISHED:
         return None
     divergence = divergence_of(rows[list(COLUMNS)].itertuples(index=False, name=None))
     return None if divergence is None else HIDES_DIVERGENCE.format(**vars(divergence))
 
 
-def measured(run: Path) -> pd.DataFrame:
+def read_measurements(run: Path) -> pd.DataFrame:
     """Return the rows of a run's metrics.csv.
 
     Raises
@@ -302,7 +302,7 @@ def by_round(run: Path, split: str, metric: str) -> "pd.Series[float]":
     ------
     UserError : when the run has not measured it, or metrics.csv is damaged
     """
-    rows = measured(run)
+    rows = read_measurements(run)
     chosen = rows[(rows.split == split) & rows.metric.map(lambda name: fnmatchcase(name, metric))]
     if chosen.empty:
         raise UserError(f"{run} has no {metric} on the {split} set")
@@ -311,7 +311,7 @@ def by_round(run: Path, split: str, metric: str) -> "pd.Series[float]":
 
 def node_of(models: "pd.Series[str]") -> "pd.Series[int]":
     """Return each row's node by its partition id; missing if it is not about a single node."""
-    return models.str.extract(NODE, expand=False).astype("Int64")
+    return models.str.extract(NODE_PATTERN, expand=False).astype("Int64")
 
 
 def over_nodes(rows: pd.DataFrame, by: list[str]) -> "pd.Series[float]":
@@ -343,17 +343,18 @@ def tidy(folders: Iterable[Path]) -> tuple[pd.DataFrame, dict[Path, str]]:
     UserError : when there is no run to read
     """
     folders = list(folders)
-    runs, left_out = examined(folders)
+    runs, left_out = examine_runs(folders)
     if not runs:
         for run, reason in left_out.items():
             raise UserError(f"{run}/{reason}: run it again, or move the folder away")
         named = ", ".join(map(str, folders))
         raise UserError(f"no run in {named}: give the folder of a run or of a sweep")
     rows = pd.concat(
-        measured(run).assign(run=str(run), status=str(environment(run)["status"])) for run in runs
+        read_measurements(run).assign(run=str(run), status=str(read_environment(run)["status"]))
+        for run in runs
     )
     rows["node"] = node_of(rows.model)
-    merged = described(runs).merge(rows, on="run")
+    merged = describe_runs(runs).merge(rows, on="run")
     return merged[[*(name for name in merged if name not in MEASURED), *MEASURED]], left_out
 
 
@@ -361,7 +362,7 @@ def tidy(folders: Iterable[Path]) -> tuple[pd.DataFrame, dict[Path, str]]:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Panel:
     """A metric of a split."""
 
     split: str
@@ -380,7 +381,7 @@ class Shown:
         return self.metric in ("accuracy", "accuracy_worst", "accuracy_worst_tenth")
 
 
-def choose(frame: pd.DataFrame, requested: tuple[str, ...] = (), step_size: bool = False) -> list[Shown]:
+def choose(frame: pd.DataFrame, requested: tuple[str, ...] = (), step_size: bool = False) -> list[Panel]:
     """Return the requested metrics, given as ``metric`` (of the test set) or ``split/metric``.
 
     Each is returned once. Without a request: everything measured on the test set, accuracy and loss first;
@@ -396,9 +397,9 @@ def choose(frame: pd.DataFrame, requested: tuple[str, ...] = (), step_size: bool
         return list(dict.fromkeys(_find_panel(name, available) for name in requested))
     tested = [metric for split, metric in available if split == "test"]
     first = [metric for metric in ("accuracy", "loss") if metric in tested]
-    panels = [Shown("test", metric) for metric in [*first, *(m for m in tested if m not in first)]]
+    panels = [Panel("test", metric) for metric in [*first, *(m for m in tested if m not in first)]]
     if not panels:
-        on_nodes = [Shown("node-test", metric) for metric in ("accuracy", "loss")]
+        on_nodes = [Panel("node-test", metric) for metric in ("accuracy", "loss")]
         panels = [one for one in on_nodes if (one.split, one.metric) in available][:1]
     steps = frame[(frame.split == "train") & (frame.metric == "step_size")].value
     if (
@@ -406,15 +407,15 @@ def choose(frame: pd.DataFrame, requested: tuple[str, ...] = (), step_size: bool
         and len(steps)
         and not np.allclose(steps, steps.iloc[0], rtol=1e-9, atol=0, equal_nan=True)
     ):
-        panels.append(Shown("train", "step_size"))
+        panels.append(Panel("train", "step_size"))
     return panels
 
 
-def _find_panel(name: str, available: list[tuple[str, str]]) -> Shown:
+def _find_panel(name: str, available: list[tuple[str, str]]) -> Panel:
     split, _, metric = name.rpartition("/")
     wanted = (split or "test", metric)
     if wanted in available:
-        return Shown(*wanted)
+        return Panel(*wanted)
     names = ", ".join(sorted(own if part == "test" else f"{part}/{own}" for part, own in available))
     raise UserError(f"--metric {name}: no run has measured it; expected one of {names}")
 
@@ -425,11 +426,11 @@ def _find_panel(name: str, available: list[tuple[str, str]]) -> Shown:
 def remarks(runs: Iterable[Path], left_out: Mapping[Path, str]) -> Iterator[str]:
     """Yield which runs did not finish, which are left out, and where versions differ within a line.
 
-    ``runs`` and ``left_out`` are those of :func:`baselines.reports.runs.examined`.
+    ``runs`` and ``left_out`` are those of :func:`baselines.reports.runs.examine_runs`.
     """
-    contents = {run: environment(run) for run in runs}
+    contents = {run: read_environment(run) for run in runs}
     for run, one in contents.items():
-        if one["status"] not in ENDED:
+        if one["status"] not in ENDED_STATUSES:
             yield f"not finished, counted up to its last round ({one['status']}): {run}"
     reasons: dict[str, list[str]] = {}
     for run, reason in left_out.items():
@@ -448,7 +449,9 @@ def remarks(runs: Iterable[Path], left_out: Mapping[Path, str]) -> Iterator[str]
 
 def unfinished(runs: Iterable[str]) -> set[str]:
     """Return the runs that have rounds left; one without a status counts as finished."""
-    return {run for run in runs if environment(Path(run)).get("status", FINISHED) not in ENDED}
+    return {
+        run for run in runs if read_environment(Path(run)).get("status", FINISHED) not in ENDED_STATUSES
+    }
 
 
 def diverged(frame: pd.DataFrame) -> set[str]:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-BASELINE_TOO = "it is a baseline itself; name one setting, and all others are compared with it"
+BASELINE_REASON = "it is a baseline itself; name one setting, and all others are compared with it"
 
 # Differences between two settings, over the seeds that both have.
 
@@ -22,14 +22,14 @@ def difference(
 
     differences = ours - theirs
     mean = float(differences.mean(skipna=False))
-    if not np.isfinite(mean) or tied(differences.to_numpy()):
+    if not np.isfinite(mean) or is_tied(differences.to_numpy()):
         return {"mean": mean, "low": np.nan, "high": np.nan, "p": np.nan}
     test = stats.ttest_rel(ours, theirs)
     low, high = test.confidence_interval(confidence)
     return {"mean": mean, "low": float(low), "high": float(high), "p": float(test.pvalue)}
 
 
-def tied(differences: Sequence[float] | np.ndarray) -> bool:
+def is_tied(differences: Sequence[float] | np.ndarray) -> bool:
     """Say whether all are equal up to rounding; shares of the same examples often are, by chance."""
     all_zero = np.allclose(differences, 0, rtol=0, atol=1e-12)
     return all_zero or np.allclose(differences[1:], differences[0], rtol=1e-9, atol=0)
@@ -95,7 +95,7 @@ def pair_settings(
     paired = {row["baseline"] for row in pairs}
     unused = rows[is_base & ~rows.setting.isin(paired)].setting.unique()
     if pairs:
-        alone |= dict.fromkeys(map(str, unused), BASELINE_TOO)
+        alone |= dict.fromkeys(map(str, unused), BASELINE_REASON)
     for row, p in zip(pairs, adjust_holm([row["p"] for row in pairs]), strict=True):
         row["p_holm"] = float(p)
     return pairs, alone

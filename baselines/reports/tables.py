@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from baselines import results
-from baselines.engine.metrics import less_is_better
+from baselines.engine.metrics import is_lower_better
 from baselines.errors import UserError
 
-from .runs import Shown, choose, diverged, mean_of_all, unfinished
+from .runs import Panel, choose, diverged, mean_of_all, unfinished
 
 DATA = {"test": "test set, ", "node-test": "the nodes' own test data, "}
 SPREAD = "mean ± std over seeds"
-MARK = " *"  # after a number: it differs significantly from the baseline's
+SIGNIFICANCE_MARK = " *"  # after a number: it differs significantly from the baseline's
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Column:
 
     def marked_text(self, setting: str) -> str:
         """Return the text with its mark."""
-        return self.text(setting) + MARK * (setting in self.marked)
+        return self.text(setting) + SIGNIFICANCE_MARK * (setting in self.marked)
 
     def text(self, setting: str) -> str:
         """Return mean and deviation as text."""
@@ -55,7 +55,7 @@ class Column:
         if values.empty:
             return "-"
         if self.of_reached:
-            return _reached(values)
+            return _format_reached(values)
         if setting in self.diverged and values.isna().any():
             return "diverged"
         scaled = values * 100 if self.percent else values
@@ -108,7 +108,7 @@ def summary_columns(
     UserError : for a metric that no run has, or a target without a metric
     """
     panels = choose(frame, metrics)
-    on_nodes = Shown("node-test", "accuracy")
+    on_nodes = Panel("node-test", "accuracy")
     own = [one for one in panels if metrics or one != on_nodes]  # it has a column below
     columns = [column for one in own for column in _columns(frame, one, bool(metrics), lower)]
     if not metrics and results.has(frame, on_nodes.metric, on_nodes.split):
@@ -145,13 +145,13 @@ def _over_sites(frame: pd.DataFrame) -> list[Column]:
     ]
 
 
-def is_less_better(panel: Shown, lower: Collection[str]) -> bool:
+def is_less_better(panel: Panel, lower: Collection[str]) -> bool:
     """Say whether less is better, by the metric's name or by ``lower``."""
     named = panel.metric in lower or f"{panel.split}/{panel.metric}" in lower
-    return named or less_is_better(panel.metric)
+    return named or is_lower_better(panel.metric)
 
 
-def _columns(frame: pd.DataFrame, panel: Shown, is_requested: bool, lower: Collection[str]) -> list[Column]:
+def _columns(frame: pd.DataFrame, panel: Panel, is_requested: bool, lower: Collection[str]) -> list[Column]:
     metric, split, falls = panel.metric, panel.split, is_less_better(panel, lower)
     name = metric if split == "test" else f"{split} {metric}"
     columns = [Column(f"last {name}", results.last(frame, metric, split), falls, panel.percent)]
@@ -209,7 +209,7 @@ def _equal_decimals(mean: float, spread: float) -> str:
     return f".{max(0, 2 - floor(log10(greater)))}f"
 
 
-def _reached(values: "pd.Series[float]") -> str:
+def _format_reached(values: "pd.Series[float]") -> str:
     """Return the rounds of the runs that reached the target, and their number if not all did."""
     reached = values.dropna()
     if reached.empty:
@@ -309,7 +309,7 @@ def to_latex(table: pd.DataFrame, caption: str, label: str, columns: list[Column
 
 
 def _tex_cell(text: str, best: str | None) -> str:
-    plain = text.removesuffix(MARK)
+    plain = text.removesuffix(SIGNIFICANCE_MARK)
     cell = rf"\textbf{{{_tex(plain)}}}" if plain == best else _tex(plain)
     return cell + "$^{*}$" * (plain != text)
 

@@ -35,7 +35,7 @@ def attack_accuracy(folder: Path) -> float:
     """
     from sklearn.linear_model import LogisticRegression
 
-    seen, is_seen_member, unseen, is_unseen_member = _attacked(folder)
+    seen, is_seen_member, unseen, is_unseen_member = _attack(folder)
     attacker = LogisticRegression(max_iter=5000)
     attacker.fit(seen, is_seen_member)
     return float(attacker.score(unseen, is_unseen_member))
@@ -50,7 +50,7 @@ def attack_loss(folder: Path) -> "pd.Series[float]":
     ------
     UserError : when the run has kept no checkpoint
     """
-    seen, is_seen_member, unseen, is_unseen_member = (torch.as_tensor(part) for part in _attacked(folder))
+    seen, is_seen_member, unseen, is_unseen_member = (torch.as_tensor(part) for part in _attack(folder))
     losses = descend(seen, is_seen_member, unseen, is_unseen_member)
     return pd.Series(losses, index=range(0, EPOCHS + 1, EVERY))
 
@@ -73,7 +73,7 @@ def descend(seen: Tensor, is_seen_member: Tensor, unseen: Tensor, is_unseen_memb
     return losses
 
 
-def _attacked(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _attack(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return standardised logits [n, classes] and membership [n], of the seen and of the unseen half."""
     from sklearn.preprocessing import StandardScaler
 

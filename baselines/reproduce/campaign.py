@@ -18,8 +18,8 @@ from pathlib import Path
 from rich import progress as bars
 from rich.console import Console
 
-from baselines.engine.run_folder import in_use
-from baselines.engine.signals import interruptible
+from baselines.engine.run_folder import is_in_use
+from baselines.engine.signals import make_interruptible
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 
@@ -84,7 +84,9 @@ def seconds_in(text: str) -> float:
     return float(match[1]) * SECONDS[match[2]]
 
 
-def most_telling(table: PaperTable, trials: Sequence[Trial], missing: Sequence[Trial]) -> list[Trial]:
+def choose_most_telling(
+    table: PaperTable, trials: Sequence[Trial], missing: Sequence[Trial]
+) -> list[Trial]:
     """Return the missing trials, the most informative first.
 
     A finding compares two cells; it needs a run of both, and each further seed adds to it. So pairs of
@@ -141,7 +143,7 @@ class Display(bars.Progress):
 
 
 POLL = 0.2  # seconds
-PATIENCE = 20.0  # seconds for runs to end after SIGTERM
+END_SECONDS = 20.0  # seconds for runs to end after SIGTERM
 LOG = "log.txt"
 ENDS = (0, 1)  # exit statuses of a run that finished, and of one that diverged or failed
 
@@ -172,9 +174,9 @@ class Running:
         Runs of another process, such as this command before a SIGKILL, are left to it and count as jobs.
         """
         waiting = list(trials)
-        with interruptible(), self.display, self._ended():
+        with make_interruptible(), self.display, self._ended():
             while (waiting or self._processes) and time.monotonic() < self.deadline:
-                elsewhere = {trial.folder for trial in waiting if in_use(trial.folder)}
+                elsewhere = {trial.folder for trial in waiting if is_in_use(trial.folder)}
                 free = self.jobs - len(self._processes) - len(elsewhere)
                 for trial in [one for one in waiting if one.folder not in elsewhere][: max(0, free)]:
                     if trial.folder.name in self._processes:  # for another cell of the same setting
@@ -214,7 +216,7 @@ class Running:
             left = [process for _, process in self._processes.values()]
             for process in left:
                 process.send_signal(signal.SIGTERM)  # SIGINT is ignored by what started in the background
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + END_SECONDS
             for process in left:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(0.0, deadline - time.monotonic()))
@@ -261,8 +263,8 @@ def fill(
     deadline = math.inf
     if options.budget:
         seconds = seconds_in(options.budget)
-        deadline = time.monotonic() + seconds - min(PATIENCE, seconds / 10)  # time for runs to end
-        missing = most_telling(table, trials, missing)
+        deadline = time.monotonic() + seconds - min(END_SECONDS, seconds / 10)  # time for runs to end
+        missing = choose_most_telling(table, trials, missing)
     _announce(table, trials, missing, out)
     if options.rerun:
         results.forget(missing)

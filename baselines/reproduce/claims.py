@@ -30,9 +30,9 @@ from .findings import (
 )
 from .paper_tables import PaperTable
 from .results import Keys, Ours
-from .text_claims import places
+from .text_claims import find_places
 
-SMALLER = " (smaller setting)"
+SMALLER_SETTING = " (smaller setting)"
 NO_SEEDS = "deterministic"
 Settings = Mapping[Keys, Sequence[Ours]]
 FEWEST_SEEDS = 2  # per pair in the front page's mean: one has no interval
@@ -70,11 +70,11 @@ class Claim:
         return next((verdict for one, verdict in verdicts if pair.is_in(one)), pair.verdict)
 
     @property
-    def pooled(self) -> "Pooled | None":
+    def pooled(self) -> "PooledGains | None":
         """The one test over all pairs that were run; None where the claim is not ``general``."""
         gains = pooled_gains(self.run) if self.general else []
         interval = student_interval(gains)
-        return Pooled(float(np.mean(gains)), interval, len(gains)) if interval else None
+        return PooledGains(float(np.mean(gains)), interval, len(gains)) if interval else None
 
     @property
     def verdict(self) -> str:
@@ -104,7 +104,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Pooled:
+class PooledGains:
     """A claim's mean gain over all pairs, in percentage points, with its 95 % interval over pairs.
 
     ``pairs`` counts groups of pairs that share no run.
@@ -121,7 +121,7 @@ class Pooled:
 
 
 @dataclass
-class _Tested:
+class _ClaimTests:
     """The tables and pairs that test a claim, collected table by table."""
 
     tables: list[str] = field(default_factory=list)
@@ -169,10 +169,10 @@ def _settings(table: PaperTable) -> dict[Keys, list[Ours]]:
 
 
 def _judge(paper: str, numbers: Iterable[tuple[PaperTable, Settings]]) -> list[Claim]:
-    by_claim: dict[str, tuple[_Tested, _Tested]] = {}
+    by_claim: dict[str, tuple[_ClaimTests, _ClaimTests]] = {}
     for table, settings in numbers:
         for finding in table.findings:
-            whole, smaller = by_claim.setdefault(finding["text"], (_Tested(), _Tested()))
+            whole, smaller = by_claim.setdefault(finding["text"], (_ClaimTests(), _ClaimTests()))
             whole.headline = smaller.headline = whole.headline or finding.get("headline", False)
             whole.general = smaller.general = whole.general or finding.get("general", False)
             for first, *further in comparisons(table, finding, settings):
@@ -182,8 +182,8 @@ def _judge(paper: str, numbers: Iterable[tuple[PaperTable, Settings]]) -> list[C
     return [claim for text, tested in by_claim.items() for claim in _apart(paper, text, *tested)]
 
 
-def _apart(paper: str, text: str, whole: _Tested, smaller: _Tested) -> Iterator[Claim]:
-    for suffix, tested in (("", whole), (SMALLER, smaller)):
+def _apart(paper: str, text: str, whole: _ClaimTests, smaller: _ClaimTests) -> Iterator[Claim]:
+    for suffix, tested in (("", whole), (SMALLER_SETTING, smaller)):
         if tested.pairs or not suffix:
             tables, pairs = tuple(tested.tables), tuple(tested.pairs)
             yield Claim(paper, text + suffix, tables, pairs, tested.headline, tested.general)
@@ -255,7 +255,7 @@ def find_headline(paper: str) -> Headline | None:
         interval=student_interval(gains),
         seeds=len(gains),
         ratio=min(ratios) if ratios else None,
-        is_smaller=claim.text.endswith(SMALLER),
+        is_smaller=claim.text.endswith(SMALLER_SETTING),
     )
 
 
@@ -264,7 +264,7 @@ def _points(pair: Comparison, value: float) -> float:
     return value * pair.points
 
 
-FRONT = [
+FRONT_PAGE_CLAIMS = [
     "paper: its main claim",
     "verdict",
     "its gain, same pairs",
@@ -287,12 +287,12 @@ def front_table(papers: Sequence[str]) -> str:
         ]
         for headline in headlines
     ]
-    return markdown_table(FRONT, lines).rstrip()
+    return markdown_table(FRONT_PAGE_CLAIMS, lines).rstrip()
 
 
 def _linked_claim(headline: Headline) -> str:
     claim = headline.claim
-    text = claim.text.removesuffix(SMALLER)
+    text = claim.text.removesuffix(SMALLER_SETTING)
     return f"[{paper_title(claim.paper)}](baselines/papers/{claim.paper}/README.md): {text}"
 
 
@@ -329,7 +329,7 @@ def claims_table(papers: Sequence[str]) -> str:
 def page_claims(paper: str) -> str:
     """Return a paper's claims in Markdown, with the places in the text and the tables that test them."""
     rows = [
-        [*_claim_row(claim), places(paper, claim.text.removesuffix(SMALLER)), _links(claim)]
+        [*_claim_row(claim), find_places(paper, claim.text.removesuffix(SMALLER_SETTING)), _links(claim)]
         for claim in find_claims(paper)
     ]
     heads = [*COLUMNS, "in the text", "tables"]
@@ -348,11 +348,11 @@ def _claim_row(claim: Claim) -> list[str]:
         f"{run} of {len(claim.pairs)}",
         f"{claim.ahead}" * bool(run),
         claim.seeds,
-        _pooled(claim),
+        _format_pooled(claim),
     ]
 
 
-def _pooled(claim: Claim) -> str:
+def _format_pooled(claim: Claim) -> str:
     if claim.pooled is None:
         return ""
     low, high = claim.pooled.interval

@@ -50,7 +50,7 @@ def reproduce(options: argparse.Namespace) -> int:
     missing = trials if options.rerun else [t for t in trials if t.folder.name not in done]
     if options.dry_run:
         return _show(missing, out)
-    for line in collect.damaged(planned):
+    for line in collect.find_damaged(planned):
         out.print(line)
     wanted = [] if options.collect_only else missing
     able = with_available_data(wanted, out)
@@ -96,14 +96,14 @@ def _take_in(
     options: argparse.Namespace, table: PaperTable, folder: Path, rows: pd.DataFrame, out: Console
 ) -> int:
     """Add another machine's runs to the table; existing ones are kept."""
-    source = transfer.unpacked(table, Path(options.collect))
+    source = transfer.unpack_archive(table, Path(options.collect))
     try:
         count, output = len(list(source.iterdir())), Path(options.output)
         chosen, seeds = select(table, ",".join(options.where)), transfer.seeds_in(source)
         trials = plan(table, chosen, seeds, options.scale, options.overrides, output)
         known = collect.known_trials(trials, rows, any_version=True)
         new = [trial for trial in trials if trial.folder.name not in known]
-        taken = list(transfer.taken_in(new, source, output / table.paper))
+        taken = list(transfer.import_runs(new, source, output / table.paper))
     finally:
         shutil.rmtree(source)
     rest = count - len({trial.folder for trial in taken})

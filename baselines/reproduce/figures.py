@@ -40,7 +40,7 @@ COLUMNS = 3  # of panels
 LABEL = 36  # characters of a line along the vertical axis
 
 
-def panelled(places: Sequence[int], columns: int = COLUMNS) -> tuple[Figure, list[Axes]]:
+def arrange_panels(places: Sequence[int], columns: int = COLUMNS) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels only in these places, counted row by row."""
     columns = min(max(places) + 1, columns)
     rows = max(places) // columns + 1
@@ -76,7 +76,7 @@ def curves(table: PaperTable, results: Results, points: pd.DataFrame) -> Figure:
     panels = list(chosen.groupby(outer, sort=False)) if outer else [((), chosen)]
     looks = _looks(table, line_key)
     last = list(table.keys[outer[-1]]) if outer else []
-    figure, axes = panelled(*_grid([tuple(map(str, keys)) for keys, _ in panels], last))
+    figure, axes = arrange_panels(*_grid([tuple(map(str, keys)) for keys, _ in panels], last))
     for axis, (keys, own) in zip(axes, panels, strict=True):
         fixed = dict(zip(outer, map(str, keys), strict=True))
         for value, line in own.groupby(line_key, sort=False):
@@ -190,7 +190,7 @@ MARKERS = {  # marker and fill
 }
 
 
-def dots(table: PaperTable, results: Results) -> Figure:
+def draw_dots(table: PaperTable, results: Results) -> Figure:
     """Draw a row for each cell that was run: the paper's number and ours."""
     cells = [cell for cell in table.cells() if tuple(cell.keys.values()) in results]
     factor = table.points or 1.0
@@ -242,7 +242,7 @@ def _is_single(ours: Ours) -> bool:
     return ours.seeded and len(ours.by_seed) == 1
 
 
-def along(table: PaperTable, results: Results) -> Figure:
+def draw_lines(table: PaperTable, results: Results) -> Figure:
     """Draw the number over the key column that is the paper's horizontal axis."""
     assert table.x is not None
     ticks = list(table.keys[table.x])
@@ -258,7 +258,7 @@ def along(table: PaperTable, results: Results) -> Figure:
     looks = line_styles(list(lines))
     if list(lines) == ["ours"]:
         looks[0]["linestyle"] = "-"
-    figure, axes = panelled(range(len(panels)))
+    figure, axes = arrange_panels(range(len(panels)))
     for axis, panel in zip(axes, panels, strict=True):
         for number, (label, on_it) in enumerate(lines.items()):
             own = [cell for cell in on_it if not panel_key or cell.keys[panel_key] == panel]
@@ -323,12 +323,24 @@ def _note(figure: Figure, results: Results, spread: str) -> None:
 
 
 KEY = "Description"  # key of the PNG's text that identifies the drawn numbers
-NOT_DRAWN = ("columns", "experiment", "findings", "keys", "lookup", "readings", "seeds", "show", "where")
+UNDRAWN_FIELDS = (
+    "columns",
+    "experiment",
+    "findings",
+    "keys",
+    "lookup",
+    "readings",
+    "seeds",
+    "show",
+    "where",
+)
 
 
 def figure_key(table: PaperTable, results: Results, points: pd.DataFrame) -> str:
     """Return a hash of everything a figure shows: numbers, curves, printed numbers, names and colours."""
-    settings = {name: value for name, value in vars(table).items() if name not in (*NOT_DRAWN, "beside")}
+    settings = {
+        name: value for name, value in vars(table).items() if name not in (*UNDRAWN_FIELDS, "beside")
+    }
     cells = [[*cell.keys.items(), cell.paper_mean, cell.paper_std] for cell in table.cells()]
     ours = [[keys, sorted(one.by_seed.items()), one.changes] for keys, one in sorted(results.items())]
     parts = [
@@ -361,11 +373,11 @@ def draw_figure(table: PaperTable, results: Results, points: pd.DataFrame, folde
     if read_key(target) == key:
         return target
     if table.x is not None:
-        figure = along(table, results)
+        figure = draw_lines(table, results)
     elif not points.empty:
         figure = curves(table, results, points)
     else:
-        figure = dots(table, results)
+        figure = draw_dots(table, results)
     figure.savefig(target, dpi=130, metadata={KEY: key})
     plt.close(figure)
     return target

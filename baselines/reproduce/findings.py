@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from baselines.reports.statistics import adjust_holm, tied
+from baselines.reports.statistics import adjust_holm, is_tied
 
 from .paper_tables import Cell, PaperTable, agrees, texts
-from .results import Keys, Ours, less_is_better
+from .results import Keys, Ours, has_lower_better
 
 CONFIDENCE = 0.95
 CONFIRMED, CONTRADICTED, UNDECIDED, NOT_RUN = "confirmed", "contradicted", "undecided", "not run"
@@ -98,7 +98,7 @@ def comparisons(
     if "below" in finding:
         yield from _levels(table, finding, settings)
         return
-    column, cells, lower = finding["column"], table.cells(), less_is_better(table)
+    column, cells, lower = finding["column"], table.cells(), has_lower_better(table)
     if "gain" in finding:
         cells, settings = _gains(table, finding["gain"], settings)
         lower = False
@@ -192,7 +192,7 @@ def _gains(
 
     A finding on gains compares these: "the gain is larger where the data are not iid".
     """
-    lower, cells, gains = less_is_better(table), [], {}
+    lower, cells, gains = has_lower_better(table), [], {}
     for cell, other in _pairs(table.cells(), gain):
         keys = {key: text for key, text in cell.keys.items() if key != gain["column"]}
         if len(texts(gain["worse"])) > 1:
@@ -279,7 +279,7 @@ def pooled_gains(pairs: Sequence[Comparison]) -> list[float]:
 
 def student_interval(differences: Sequence[float]) -> tuple[float, float] | None:
     """Return Student's interval of the mean difference; None for a single one, or without spread."""
-    if len(differences) < 2 or tied(differences):
+    if len(differences) < 2 or is_tied(differences):
         return None
     mean, degrees = float(np.mean(differences)), len(differences) - 1
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees) * stats.sem(differences))

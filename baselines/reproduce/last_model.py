@@ -9,7 +9,7 @@ from baselines.engine import checkpoint
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.experiment import load as load_experiment
-from clients.round import load
+from clients.round import load_arrays
 
 
 def last_model(folder: Path) -> tuple[Experiment, nn.Module]:
@@ -24,5 +24,5 @@ def last_model(folder: Path) -> tuple[Experiment, nn.Module]:
         raise UserError(f"{folder} has no checkpoint to measure: run it with checkpoint_every above 0")
     experiment = load_experiment(json.loads((folder / "environment.json").read_text())["overrides"])
     model = experiment.model()
-    load(model, saved.arrays)
+    load_arrays(model, saved.arrays)
     return experiment, model

@@ -21,7 +21,7 @@ from PIL import Image
 from baselines.reports.names import COLOURS, cell_name, method_style, value_name
 
 from . import paper_tables, results
-from .claims import SMALLER, Claim, find_claims, paper_title
+from .claims import SMALLER_SETTING, Claim, find_claims, paper_title
 from .findings import CONFIRMED, CONTRADICTED, NOT_RUN, UNDECIDED, Comparison
 
 mpl.use("Agg")
@@ -76,7 +76,7 @@ def _gains(paper: str) -> list[dict[str, Any]]:
     is_printed = any(pair.paper is not None for pair in pairs)
     printed = [pair for pair in pairs if pair.paper is not None or not is_printed]
     rows: dict[str, dict[str, Any]] = {}
-    for row in (_gain(pair, claim.text.endswith(SMALLER)) for pair in printed):
+    for row in (_gain(pair, claim.text.endswith(SMALLER_SETTING)) for pair in printed):
         known = rows.setdefault(row["name"], row)  # the first of several settings
         if row["ratio"] is not None:
             known["ratio"] = min(known["ratio"], row["ratio"])
@@ -199,7 +199,7 @@ def _draw_named_gains(axis: Axes, gains: dict[str, list[dict[str, Any]]]) -> Non
     place, names = 0.0, []
     for paper, rows in gains.items():
         heading: dict[str, Any] = {"weight": "bold", "color": _colour(paper), "fontsize": 10.5}
-        axis.text(-0.012, place, _heading(paper, rows), **_beside(axis), **heading)
+        axis.text(-0.012, place, _heading(paper, rows), **_get_label_style(axis), **heading)
         for row in rows:
             place += 1
             names.append((place, row["name"]))
@@ -258,7 +258,7 @@ def _finish_gains(axis: Axes, stop: str) -> None:
     axis.set_title("Does the method gain over its baseline?", loc="left", weight="bold", fontsize=12)
 
 
-def _beside(axis: Axes) -> dict[str, Any]:
+def _get_label_style(axis: Axes) -> dict[str, Any]:
     return {"transform": axis.get_yaxis_transform(), "ha": "right", "va": "center"}
 
 
@@ -327,7 +327,7 @@ def _cells_legend(axis: Axes, title: str, cells: dict[str, list[list[float]]], *
     for paper in papers:
         near = sum(abs(ours - printed) <= NEAR for printed, ours in cells[paper])
         counted = f"{paper_title(paper)}: {near} of {len(cells[paper])}"
-        names.append(counted if "\n" not in title else _folded(counted.replace(": ", "\n")))
+        names.append(counted if "\n" not in title else _wrap_title(counted.replace(": ", "\n")))
     look: dict[str, Any] = {"fontsize": 8.5, "title_fontsize": 8.5, "handletextpad": 0.1, "frameon": False}
     axis.legend(handles, names, title=title, alignment="left", **look, **place)
 
@@ -397,7 +397,7 @@ def _draw_bar(axis: Axes, place: int, counts: dict[str, int]) -> None:
         start += count
 
 
-def _folded(title: str) -> str:
+def _wrap_title(title: str) -> str:
     return title.replace(" ", "\n", 1)
 
 

@@ -28,7 +28,7 @@ from .report import number_format
 from .results import Keys, Ours
 from .text_claims import page_others
 
-MANY = 30  # rows; with more, the last key's values are side by side
+MAX_ROWS = 30  # rows; with more, the last key's values are side by side
 DAGGER = " †"
 
 
@@ -191,7 +191,7 @@ def _section(view: _View) -> str:
         if len(table.keys) > 1 and len({cell.keys[column] for cell in view.cells}) == 1
     }
     keys = [column for column in table.keys if column not in fixed]
-    wide = len(view.cells) > MANY and len(keys) > 1
+    wide = len(view.cells) > MAX_ROWS and len(keys) > 1
     named = cell_name(fixed)
     notes = [f"{named[0].upper()}{named[1:]}." if named else "", _smaller(view), _links(table)]
     rows = _side_by_side(view, keys) if wide else _below_each_other(view, keys)

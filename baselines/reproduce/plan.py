@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from baselines.errors import UserError
-from baselines.experiment.identity import BESIDE, Variants
-from baselines.experiment.overrides import quoted
+from baselines.experiment.identity import UNHASHED_SETTINGS, Variants
+from baselines.experiment.overrides import quote
 
 from . import paper_tables
 from .paper_tables import Cell, PaperTable
 
 CHECKPOINTS = 20  # in a run, roughly
-WHERE = ("device", "threads", "runtime", "data_root", *BESIDE)
+WHERE = ("device", "threads", "runtime", "data_root", *UNHASHED_SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Trial:
         """The arguments of ``python -m baselines.run``."""
         every = max(1, self.rounds // CHECKPOINTS)
         keeping = [
-            f"hydra.run.dir={quoted(str(self.folder))}",
+            f"hydra.run.dir={quote(str(self.folder))}",
             "resume=true",
             f"checkpoint_every={every}",
         ]

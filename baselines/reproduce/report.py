@@ -12,11 +12,11 @@ from markdown_it import MarkdownIt
 
 from baselines.engine.environment import write_atomically
 from baselines.errors import UserError
-from baselines.reports.html import whole
+from baselines.reports.html import format_page
 from baselines.reports.tables import markdown_table, write_text
 
 from . import paper_tables
-from .claims import SMALLER, table_claims
+from .claims import SMALLER_SETTING, table_claims
 from .findings import CONTRADICTED, VERDICTS, Comparison, comparisons
 from .paper_tables import Cell, PaperTable
 from .results import Keys, Ours, Results, ours
@@ -97,7 +97,7 @@ def _findings(table: PaperTable, settings: Mapping[Keys, list[Ours]]) -> Iterato
         printed = [replace(pair, ours=pair.paper) for pair in pairs if pair.paper is not None]
         holds = f"{sum(pair.ahead for pair in printed)} of {len(printed)}" if printed else ""
         run = [pair for pair in pairs if pair.ours is not None]
-        texts = (finding["text"] + SMALLER * pair.departs for pair in pairs)
+        texts = (finding["text"] + SMALLER_SETTING * pair.departs for pair in pairs)
         verdicts = [claims[text].verdict_of(pair) for text, pair in zip(texts, pairs, strict=True)]
         counts = [str(verdicts.count(verdict)) for verdict in VERDICTS]
         ahead = f"{sum(pair.ahead for pair in run)} of {len(run)}" if run else ""
@@ -162,7 +162,7 @@ def write_page(papers: list[str], target: Path) -> None:
     if not body:
         raise UserError(f"no table of {', '.join(papers)} has been made yet: run one of them first")
     title = papers[0] if len(papers) == 1 else "The papers' tables"
-    write_text(target, whole(title, f"<h1>{title}</h1>\n{body}"))
+    write_text(target, format_page(title, f"<h1>{title}</h1>\n{body}"))
 
 
 def _table(paper: str, name: str) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from hydra.utils import get_method
 
-from baselines.engine.environment import ENDED, damage, environment, write_atomically
+from baselines.engine.environment import ENDED_STATUSES, find_damage, read_environment, write_atomically
 from baselines.errors import UserError
 from baselines.experiment.identity import PACKAGES, Variants, versions
 from baselines.reports.runs import by_round
@@ -32,19 +32,19 @@ POINTS = 2000
 
 def has_ended(trial: Trial) -> bool:
     """Say whether the trial's run has finished or diverged; its files may have changed since."""
-    content = environment(trial.folder)
-    return content.get("status") in ENDED and content.get("identity") == trial.folder.name
+    content = read_environment(trial.folder)
+    return content.get("status") in ENDED_STATUSES and content.get("identity") == trial.folder.name
 
 
 def is_finished(trial: Trial) -> bool:
     """Say whether the trial's run has ended, and its files are unchanged."""
-    return has_ended(trial) and damage(trial.folder) is None
+    return has_ended(trial) and find_damage(trial.folder) is None
 
 
-def damaged(trials: Sequence[Trial]) -> Iterator[str]:
+def find_damaged(trials: Sequence[Trial]) -> Iterator[str]:
     """Yield a line for each trial whose run has ended and whose files have changed since."""
     for trial in filter(has_ended, trials):
-        if wrong := damage(trial.folder):
+        if wrong := find_damage(trial.folder):
             yield f"damaged, so not finished: {trial.label}: {wrong} ({trial.folder})"
 
 
@@ -93,12 +93,12 @@ def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path
     fresh = [*_of_curves(table, folder), *(_row(table, trial, scale) for trial in done)]
     same = [*table.keys, "seed", "changes"]
     latest = {tuple(str(row[key]) for key in same): row for row in fresh}  # a run before its thinned curve
-    rows = _merged(table, read(target), [*latest.values()], [])
+    rows = _merge_rows(table, read(target), [*latest.values()], [])
     _write(rows, target)
     if table.curves is None and not any(cell.paper_mean is not None for cell in table.cells()):
         curves = folder / f"{table.name}_curves.csv"
         points = [point for trial in done for point in _points(table, trial)]
-        _write(_merged(table, read(curves), points, ["round"]), curves)
+        _write(_merge_rows(table, read(curves), points, ["round"]), curves)
     return rows
 
 
@@ -137,22 +137,22 @@ def read_curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
     return by_round(folder, table.split, table.metric) * table.scale
 
 
-def less_is_better(table: PaperTable) -> bool:
+def has_lower_better(table: PaperTable) -> bool:
     """Say whether a lower number of the table is better."""
     return table.lower or table.metric == "loss"
 
 
-def reduced(table: PaperTable, values: "pd.Series[float]") -> float:
+def reduce_curve(table: PaperTable, values: "pd.Series[float]") -> float:
     """Reduce a curve to the number that the table prints."""
     if table.reduction == "last10":
         return float(values.tail(10).mean(skipna=False))
     if table.reduction == "best":
-        return float(values.min() if less_is_better(table) else values.max())
+        return float(values.min() if has_lower_better(table) else values.max())
     return float(values.iloc[-1])
 
 
 def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
-    content = environment(trial.folder)
+    content = read_environment(trial.folder)
     hardware = content["hardware"]
     packages = {name: content["versions"].get(name, "") for name in (*PACKAGES, "flwr")}
     if all(packages[name] in (here, "") for name, here in versions().items()):
@@ -179,7 +179,7 @@ def _value(table: PaperTable, folder: Path) -> float:
         return _measure(table, read_curve(tables(table.paper)[table.curves], folder))
     if table.measure is not None and table.by == "round":
         return _measure(table, folder)
-    return reduced(table, read_curve(table, folder))
+    return reduce_curve(table, read_curve(table, folder))
 
 
 def _points(table: PaperTable, trial: Trial) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ def _points(table: PaperTable, trial: Trial) -> list[dict[str, Any]]:
     return [fixed | {"round": values.index[i], "value": f"{values.iloc[i]:.6g}"} for i in some]
 
 
-def _merged(
+def _merge_rows(
     table: PaperTable, old: pd.DataFrame, new: list[dict[str, Any]], within: list[str]
 ) -> pd.DataFrame:
     """Return old and new rows in the paper's order of cells; new ones replace old ones."""

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from baselines.errors import UserError
-from baselines.reports.runs import by_round, measured
+from baselines.reports.runs import by_round, read_measurements
 
 # How far is test accuracy behind training accuracy? FedER's figures 4.1 to 4.15.
 #
@@ -64,7 +64,7 @@ def rounds_with_others(folder: Path) -> int:
     ------
     UserError : when the run has no weights of nodes, or metrics.csv is damaged
     """
-    rows = measured(folder)
+    rows = read_measurements(folder)
     weights = rows[(rows.split == "train") & rows.metric.str.startswith("weight_")]
     if weights.empty:
         raise UserError(f"{folder} has no weights of nodes: run it with strategy=weight_erosion")

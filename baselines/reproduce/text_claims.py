@@ -70,7 +70,7 @@ def _read(path: Path) -> Iterator[TextClaim]:
         yield TextClaim(**entry | {"finding": tuple(paper_tables.texts(entry.get("finding", [])))})
 
 
-def places(paper: str, finding: str) -> str:
+def find_places(paper: str, finding: str) -> str:
     """Return where the text states a finding's claim: "§ 4.1, 4.3; tables 4.1, 4.4; abstract"."""
     kinds = {word: kind for kind, plural in KINDS.items() for word in (kind, plural)}
     numbers: dict[str, list[str]] = {}

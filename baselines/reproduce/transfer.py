@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from baselines.engine.checkpoint import LATEST
-from baselines.engine.environment import ENDED, damage, environment
+from baselines.engine.checkpoint import LATEST_CHECKPOINT
+from baselines.engine.environment import ENDED_STATUSES, find_damage, read_environment
 from baselines.errors import UserError
 from baselines.experiment.identity import Variants
 
@@ -40,7 +40,7 @@ def export(table: PaperTable, finished: Sequence[Trial], target: Path) -> int:
     if not folders:
         raise UserError(f"--export {target}: this machine has no finished run of these cells")
     for folder in folders:
-        if wrong := damage(folder):
+        if wrong := find_damage(folder):
             raise UserError(f"{folder}: {wrong}; remove it and run it again")
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f"{target.name}.tmp")
@@ -53,7 +53,7 @@ def export(table: PaperTable, finished: Sequence[Trial], target: Path) -> int:
     return len(folders)
 
 
-def unpacked(table: PaperTable, source: Path) -> Path:
+def unpack_archive(table: PaperTable, source: Path) -> Path:
     """Unpack a tar file's run folders into a new temporary folder, which the caller must remove.
 
     Raises
@@ -79,11 +79,11 @@ def unpacked(table: PaperTable, source: Path) -> Path:
 def seeds_in(folder: Path) -> list[int]:
     """Return the seeds of the finished runs in a folder."""
     return sorted(
-        {int(content["seed"]) for content in map(environment, folder.iterdir()) if _finished(content)}
+        {int(content["seed"]) for content in map(read_environment, folder.iterdir()) if _finished(content)}
     )
 
 
-def taken_in(trials: Sequence[Trial], folder: Path, output: Path) -> Iterator[Trial]:
+def import_runs(trials: Sequence[Trial], folder: Path, output: Path) -> Iterator[Trial]:
     """Move the finished runs of these trials into ``output``; yield each trial with its run's folder.
 
     Damaged runs, and runs of other trials, stay where they are.
@@ -92,8 +92,8 @@ def taken_in(trials: Sequence[Trial], folder: Path, output: Path) -> Iterator[Tr
     for trial in trials:
         by_config.setdefault(trial.config, []).append(trial)
     for run in sorted(folder.iterdir()):
-        content = environment(run)
-        if not _finished(content) or content.get("identity") != run.name or damage(run):
+        content = read_environment(run)
+        if not _finished(content) or content.get("identity") != run.name or find_damage(run):
             continue
         own = by_config.get(_config(content), [])
         if not own:
@@ -106,11 +106,11 @@ def taken_in(trials: Sequence[Trial], folder: Path, output: Path) -> Iterator[Tr
 
 
 def _files(table: PaperTable) -> tuple[str, ...]:
-    return (*FILES, LATEST.as_posix()) if table.measure else FILES
+    return (*FILES, LATEST_CHECKPOINT.as_posix()) if table.measure else FILES
 
 
 def _finished(content: Mapping[str, object]) -> bool:
-    return content.get("status") in ENDED
+    return content.get("status") in ENDED_STATUSES
 
 
 def _config(content: Mapping[str, object]) -> str | None:

@@ -1,7 +1,7 @@
 """Choose whether a process trains its nodes batched, and record why.
 
 Batched nodes give each node's result to rounding (1e-5); one by one, nodes give it bit for bit. So ``auto``
-measures neither on the CPU nor with ``deterministic=true``. ``measured`` does on any device, but is refused
+measures neither on the CPU nor with ``deterministic=true``. ``choose_measured`` does on any device, but is refused
 with ``deterministic=true``. The choice is recorded, and a resumed run keeps it.
 """
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 logger = getLogger("flwr")
 
-MEASURED = "measured"
+MEASURED_CHOICE = "measured"
 SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
-AS_REQUESTED, ON_CPU = "as asked", "on the CPU auto keeps the results of every runtime, bit for bit"
-LEAST = 0.95  # batched must take less than this share of the time one by one, so a tie keeps the bits
+REQUESTED_REASON, CPU_REASON = "as asked", "on the CPU auto keeps the results of every runtime, bit for bit"
+MAX_TIME_RATIO = (
+    0.95  # batched must take less than this share of the time one by one, so a tie keeps the bits
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Choice:
 
     def say(self) -> "Choice":
         """Log the choice, unless it is as requested or the CPU's default; return itself."""
-        if self.why not in (AS_REQUESTED, ON_CPU):
+        if self.why not in (REQUESTED_REASON, CPU_REASON):
             way = "batched" if self.batched else "one by one"
             logger.info("runtime.batch_clients=%s: nodes train %s (%s)", self.requested, way, self.why)
         return self
@@ -56,35 +58,37 @@ class Choice:
 
 def check(batch_clients: bool | str) -> None:
     """Refuse any other choice."""
-    if batch_clients not in (True, False, "auto", MEASURED):
+    if batch_clients not in (True, False, "auto", MEASURED_CHOICE):
         raise ValueError(
             f"runtime.batch_clients={batch_clients} is unknown: expected auto, measured, true or false"
         )
 
 
 def check_elsewhere(batch_clients: bool | str) -> None:
-    """Refuse any other choice, and ``measured``, where nodes train in other processes."""
+    """Refuse any other choice, and ``choose_measured``, where nodes train in other processes."""
     check(batch_clients)
-    if batch_clients == MEASURED:
+    if batch_clients == MEASURED_CHOICE:
         raise ValueError(
             "runtime.batch_clients=measured: only one process can measure it, and runtime=ray has many; set "
             "it to auto, true or false"
         )
 
 
-def choice(requested: bool | str, overrides: str, folder: Path, sites: Mapping[str, str] | None) -> Choice:
+def choose_batching(
+    requested: bool | str, overrides: str, folder: Path, sites: Mapping[str, str] | None
+) -> Choice:
     """Return the choice for a run in this process, measured where the module's docstring says so.
 
     Raises
     ------
-    UserError : for ``measured`` with ``deterministic=true``
+    UserError : for ``choose_measured`` with ``deterministic=true``
     """
     if isinstance(requested, bool):
-        return Choice(requested, requested, AS_REQUESTED)
+        return Choice(requested, requested, REQUESTED_REASON)
     from baselines.experiment.experiment import load as load_experiment
 
     experiment = load_experiment(overrides)
-    if requested == MEASURED and experiment.deterministic:
+    if requested == MEASURED_CHOICE and experiment.deterministic:
         raise UserError(
             "runtime.batch_clients=measured lets the clock decide, and deterministic=true asks for equal "
             "bytes: set runtime.batch_clients to true or false"
@@ -92,16 +96,16 @@ def choice(requested: bool | str, overrides: str, folder: Path, sites: Mapping[s
     if (earlier := _earlier(experiment, folder)) is not None:
         return earlier
     if requested == "auto" and (experiment.device.type == "cpu" or experiment.deterministic):
-        return unmeasured(requested, experiment)
-    return measured(requested, experiment, sites)
+        return choose_unmeasured(requested, experiment)
+    return choose_measured(requested, experiment, sites)
 
 
-def unmeasured(requested: bool | str, experiment: "Experiment") -> Choice:
+def choose_unmeasured(requested: bool | str, experiment: "Experiment") -> Choice:
     """Return the choice that depends only on the configuration and the type of device."""
     if isinstance(requested, bool):
-        return Choice(requested, requested, AS_REQUESTED)
+        return Choice(requested, requested, REQUESTED_REASON)
     if experiment.device.type == "cpu":
-        return Choice(requested, False, ON_CPU)
+        return Choice(requested, False, CPU_REASON)
     size = sum(p.numel() for p in experiment.node_model.parameters())
     small = size < SMALL_MODEL
     return Choice(
@@ -109,7 +113,9 @@ def unmeasured(requested: bool | str, experiment: "Experiment") -> Choice:
     )
 
 
-def measured(requested: bool | str, experiment: "Experiment", sites: Mapping[str, str] | None) -> Choice:
+def choose_measured(
+    requested: bool | str, experiment: "Experiment", sites: Mapping[str, str] | None
+) -> Choice:
     """Return the faster way on this machine; one by one if nodes cannot be batched."""
     from .measuring import seconds_of
 
@@ -118,17 +124,19 @@ def measured(requested: bool | str, experiment: "Experiment", sites: Mapping[str
         return Choice(requested, False, seconds)
     alone, together = seconds
     why = f"a shortened round takes {together:.3g} s batched, {alone:.3g} s one by one"
-    return Choice(requested, together < LEAST * alone, why, {"one_by_one": alone, "batched": together})
+    return Choice(
+        requested, together < MAX_TIME_RATIO * alone, why, {"one_by_one": alone, "batched": together}
+    )
 
 
 def _earlier(experiment: "Experiment", folder: Path) -> Choice | None:
     """Return the choice of a resumed run, from its run folder; None if there is none."""
-    from baselines.engine.checkpoint import LATEST
-    from baselines.engine.environment import environment
+    from baselines.engine.checkpoint import LATEST_CHECKPOINT
+    from baselines.engine.environment import read_environment
 
-    if not experiment.settings.resume or not (folder / LATEST).exists():
+    if not experiment.settings.resume or not (folder / LATEST_CHECKPOINT).exists():
         return None
-    record = environment(folder).get("batch_clients")
+    record = read_environment(folder).get("batch_clients")
     if not isinstance(record, dict) or not isinstance(record.get("batched"), bool):
         return None
     return Choice(record.get("asked", ""), record["batched"], str(record.get("why")), record.get("seconds"))

@@ -95,7 +95,7 @@ def register(public_key: str, name: str, link: str) -> list[str]:
     return ["flwr", "supernode", "register", public_key, link, "--name", name, "--format", "json"]
 
 
-def listed(link: str) -> list[str]:
+def list_command(link: str) -> list[str]:
     """Return the command that lists a SuperLink's registered sites."""
     return ["flwr", "supernode", "list", link, "--format", "json"]
 

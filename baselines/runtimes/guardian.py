@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-MARK = "FLORILEGIUM_PROGRAMS"  # the environment variable that marks programs and their children
-PATIENCE = 15.0  # seconds for programs to end by themselves
+PROGRAMS_VARIABLE = (
+    "FLORILEGIUM_PROGRAMS"  # the environment variable that marks programs and their children
+)
+END_SECONDS = 15.0  # seconds for programs to end by themselves
 
 
-def marked(value: str) -> set[int]:
+def find_marked(value: str) -> set[int]:
     """Return the ids of all processes that carry the mark with this value (only on Linux)."""
-    mark = f"{MARK}={value}".encode()
+    mark = f"{PROGRAMS_VARIABLE}={value}".encode()
     processes = set()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it has just ended, or is another user's
@@ -41,7 +43,7 @@ def end(alive: Callable[[], set[int]], patience: float) -> None:
 def main(value: str) -> None:
     """Wait until the pipe closes, then end all processes that carry the mark."""
     sys.stdin.buffer.read()
-    end(lambda: marked(value), PATIENCE)
+    end(lambda: find_marked(value), END_SECONDS)
 
 
 if __name__ == "__main__":

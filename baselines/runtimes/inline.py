@@ -38,14 +38,14 @@ class Inline:
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment and write its results into ``folder``."""
-        from baselines.apps import client_app_of, server_app, together_of
+        from baselines.apps import client_app_of, get_batched_trainer, server_app
 
         paths: dict[str, str] = {}
         if self.sites:
             own_data = experiment.load(overrides).dataset.site is not None
-            paths = sites.checked(self.sites, num_nodes, own_data)
-        choice = batching.choice(self.batch_clients, overrides, folder, paths).say()
-        together = together_of(overrides) if choice.batched else None
+            paths = sites.check_sites(self.sites, num_nodes, own_data)
+        choice = batching.choose_batching(self.batch_clients, overrides, folder, paths).say()
+        together = get_batched_trainer(overrides) if choice.batched else None
         grid = InlineGrid(client_app_of(overrides), num_nodes, together, paths)
         grid.way = choice.describe()
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))

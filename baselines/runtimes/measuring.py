@@ -18,40 +18,40 @@ from baselines.experiment.experiment import Experiment
 from baselines.grids.inline import InlineGrid
 from clients import LocalTraining, Node, client_app
 from clients.batched.together import BatchedTrainer
-from clients.fast.gradient import gradient_of
-from clients.fast.guards import draws_put_back
+from clients.fast.gradient import get_gradient
+from clients.fast.guards import restore_random_state
 from strategies.shared.arrays import move_record
 
-STEPS = 10  # of the node with the most examples, per turn
-TURNS = 3  # of each way; the fastest one counts
-WARM = 0.3  # seconds of turns beforehand, in which steps are recorded or captured
-CANNOT = "nodes cannot be batched"
+NUM_STEPS = 10  # of the node with the most examples, per turn
+NUM_TURNS = 3  # of each way; the fastest one counts
+WARM_UP_SECONDS = 0.3  # seconds of turns beforehand, in which steps are recorded or captured
+CANNOT_MEASURE = "nodes cannot be batched"
 
 
 def seconds_of(experiment: Experiment, sites: Mapping[str, str] | None) -> tuple[float, float] | str:
     """Return the seconds of a shortened round one by one and batched; or why they cannot be measured."""
-    with draws_put_back(), _forgotten():
-        trial = _Trial(experiment, sites)
+    with restore_random_state(), _drop_measured_model():
+        trial = _TimedRounds(experiment, sites)
         if len(trial.sizes) < 2:
             return "fewer than two nodes train in round 1"
         ways = [None, BatchedTrainer(trial.node)]
         if reason := next(filter(None, map(trial.warmed, ways)), None):
             return reason
-        turns = [[trial.turn(way) for way in ways] for _ in range(TURNS)]
+        turns = [[trial.turn(way) for way in ways] for _ in range(NUM_TURNS)]
         alone, together = (min(seconds) for seconds in zip(*turns, strict=True))
         return alone, together
 
 
 @contextmanager
-def _forgotten() -> Iterator[None]:
+def _drop_measured_model() -> Iterator[None]:
     """Afterwards, drop the measured model and its recorded steps."""
     try:
         yield
     finally:
-        gradient_of.cache_clear()
+        get_gradient.cache_clear()
 
 
-class _Trial:
+class _TimedRounds:
     """Runs the shortened round.
 
     Parameters
@@ -67,7 +67,7 @@ class _Trial:
         grid = InlineGrid(client_app_of(experiment.overrides), experiment.settings.num_nodes, None, sites)
         pairs = [(m, grid.context(m.metadata.dst_node_id)) for m in self._messages(grid)]
         self.sizes = [len(node_of(experiment.overrides, *each).train) for each in pairs]
-        self.training, self.share = shortened(experiment.training, self.sizes)
+        self.training, self.share = shorten_training(experiment.training, self.sizes)
 
     def node(self, message: Message, context: Context) -> Node:
         """Return a message's node, with a share of its examples."""
@@ -79,14 +79,14 @@ class _Trial:
 
     def warmed(self, together: BatchedTrainer | None) -> str | None:
         """Warm up; return the reason if the way cannot be measured, else None."""
-        until = time.perf_counter() + WARM
+        until = time.perf_counter() + WARM_UP_SECONDS
         while True:
             grid = self._grid(together)
             replies = grid.send_and_receive(self._messages(grid))
             if any(reply.has_error() for reply in replies):
                 return "a node has failed while it was measured"
             if together and grid.answering.together is None:
-                return CANNOT
+                return CANNOT_MEASURE
             if time.perf_counter() >= until:
                 return None
 
@@ -107,14 +107,14 @@ class _Trial:
         return InlineGrid(client_app(self.node), self.experiment.settings.num_nodes, together, self.sites)
 
 
-def shortened(training: LocalTraining, sizes: Sequence[int]) -> tuple[LocalTraining, float]:
+def shorten_training(training: LocalTraining, sizes: Sequence[int]) -> tuple[LocalTraining, float]:
     """Return a training of a few steps, and the share of their examples that nodes use for it.
 
     Nodes keep their proportions: one with twice the examples takes twice the steps.
     """
     if training.local_steps:
-        return replace(training, stragglers=0.0, local_steps=min(training.local_steps, STEPS)), 1.0
+        return replace(training, stragglers=0.0, local_steps=min(training.local_steps, NUM_STEPS)), 1.0
     epoch = replace(training, stragglers=0.0, local_epochs=1)
     longest = max(map(epoch.steps, sizes), default=1)
-    epochs = max(1, min(training.local_epochs or 1, STEPS // longest))
-    return replace(epoch, local_epochs=epochs), min(1.0, STEPS / longest)
+    epochs = max(1, min(training.local_epochs or 1, NUM_STEPS // longest))
+    return replace(epoch, local_epochs=epochs), min(1.0, NUM_STEPS / longest)

@@ -14,7 +14,7 @@ from baselines.errors import RunFailed
 from . import guardian
 
 HOST = "127.0.0.1"
-PATIENCE = guardian.PATIENCE
+END_SECONDS = guardian.END_SECONDS
 
 
 class Programs:
@@ -32,7 +32,7 @@ class Programs:
 
     def __init__(self, directory: Path, environment: dict[str, str], logs: Path) -> None:
         self.directory = directory
-        self.environment = environment | {guardian.MARK: str(directory)}
+        self.environment = environment | {guardian.PROGRAMS_VARIABLE: str(directory)}
         self.logs = logs
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -74,7 +74,7 @@ class Programs:
 
     def __enter__(self) -> "Programs":
         """Let SIGTERM and SIGHUP interrupt as Ctrl-C does, so that the context is left; start the guardian."""
-        self._interruptible = signals.interruptible()
+        self._interruptible = signals.make_interruptible()
         self._interruptible.__enter__()
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", guardian.__file__, str(self.directory)],
@@ -86,8 +86,8 @@ class Programs:
     def __exit__(self, *_: object) -> None:
         """End every program."""
         try:
-            with signals.uninterrupted():
-                guardian.end(self._alive, PATIENCE)
+            with signals.ignore_signals():
+                guardian.end(self._alive, END_SECONDS)
                 self._guardian.communicate()  # its input ends, and no program is left
         finally:
             self._interruptible.__exit__(None, None, None)
@@ -109,4 +109,4 @@ class Programs:
     def _alive(self) -> set[int]:
         """Return the process ids of the programs and of every process that carries their mark."""
         alive = {process.pid for process in self._processes.values() if process.poll() is None}
-        return alive | guardian.marked(str(self.directory))
+        return alive | guardian.find_marked(str(self.directory))

@@ -228,9 +228,9 @@ class Ray:
                 self._run(overrides, num_nodes, folder, here.seats)
             return
         import_ray()
-        from .ray_cluster import joined
+        from .ray_cluster import join_cluster
 
-        with joined(self.address, self.code, self.modules):
+        with join_cluster(self.address, self.code, self.modules):
             self._run(overrides, num_nodes, folder, [])
 
     def _tell_idle(self, gpus: float, device: str) -> None:
@@ -257,9 +257,9 @@ class Ray:
         experiment = load_experiment(overrides)
         settings = experiment.settings
         self._tell_idle(ray.cluster_resources().get("GPU", 0), settings.device)  # type: ignore[no-untyped-call]
-        choice = batching.unmeasured(self.batch_clients, experiment).say()
+        choice = batching.choose_unmeasured(self.batch_clients, experiment).say()
         dealt = ray.put(experiment.node_data.partition_arrays())
-        arguments = (overrides, config.text(overrides), versions(), choice.batched, dealt)
+        arguments = (overrides, config.export_composed(overrides), versions(), choice.batched, dealt)
         workers = Workers(partial(_start, seats, arguments), self.client_cpus, self.client_gpus)
         workers.grow(settings.nodes_in_round)  # they start in the background
         app, folded = client_app_of(overrides), self.partial_sums
@@ -270,10 +270,10 @@ class Ray:
 
 def _check_folding(experiment: "Experiment") -> None:
     """Refuse partial sums if the server needs more than the weighted mean of the nodes' updates."""
-    from strategies.core.replies import folding_of
+    from strategies.core.replies import make_partial_sums
 
     try:
-        folding_of(experiment.prototype, experiment.initial_arrays())
+        make_partial_sums(experiment.prototype, experiment.initial_arrays())
     except ValueError as error:
         raise UserError(
             f"runtime.partial_sums=true: {error} needs each node's update, and not only their weighted "

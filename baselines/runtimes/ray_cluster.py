@@ -22,7 +22,7 @@ from .staging import copy_code
 
 logger = logging.getLogger("flwr.grids")
 PATIENCE = 10  # seconds for a cluster's head to answer
-ASKING = 120.0  # seconds for the program that asks it, which starts slowly on a busy machine
+PROBE_SECONDS = 120.0  # seconds for the program that asks it, which starts slowly on a busy machine
 SAME = "install the same Ray and Python on every machine"
 OVERRIDE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"  # named in Ray's error if the job already has a folder
 OF_JOB = (
@@ -32,7 +32,7 @@ OF_JOB = (
 
 
 @contextlib.contextmanager
-def joined(address: str, code: str, modules: Sequence[str]) -> Iterator[None]:
+def join_cluster(address: str, code: str, modules: Sequence[str]) -> Iterator[None]:
     """Join a cluster within this context.
 
     Parameters
@@ -46,9 +46,9 @@ def joined(address: str, code: str, modules: Sequence[str]) -> Iterator[None]:
     UserError : when no cluster answers at the address, or its Ray or Python has another version
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        with signals.kept():
+        with signals.restore_handlers():
             _answers(address)
-            _join(address, {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {})
+            _join(address, {"working_dir": _stage_code(Path(folder), modules)} if code == "staged" else {})
         try:
             yield
         finally:
@@ -89,10 +89,12 @@ def _is_ray(address: str) -> None:
     environment = os.environ | {"RAY_py_gcs_connect_timeout_s": str(PATIENCE)}
     try:
         done = subprocess.run(
-            command, env=environment, timeout=ASKING, capture_output=True, check=False, text=True
+            command, env=environment, timeout=PROBE_SECONDS, capture_output=True, check=False, text=True
         )
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"runtime.address={address}: Ray did not answer within {ASKING:g} s") from error
+        raise UserError(
+            f"runtime.address={address}: Ray did not answer within {PROBE_SECONDS:g} s"
+        ) from error
     if done.returncode != 0:
         other = re.search("Ray version mismatch: .*", done.stderr)
         last = done.stderr.strip().rpartition("\n")[2]  # the error of a traceback
@@ -102,7 +104,7 @@ def _is_ray(address: str) -> None:
         raise UserError(f"runtime.address={address}: {reason}")
 
 
-def _staged(folder: Path, modules: Sequence[str]) -> str:
+def _stage_code(folder: Path, modules: Sequence[str]) -> str:
     """Copy the project's and the user's code into a folder; return it."""
     copy_code(folder)
     for module in modules:

@@ -13,21 +13,21 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from torch import Tensor
 
-from baselines.apps import client_app_of, together_of
+from baselines.apps import client_app_of, get_batched_trainer
 from baselines.engine.environment import ResourceUsage
-from baselines.engine.evaluation import kept
+from baselines.engine.evaluation import select_examples
 from baselines.engine.loggers import set_log_colors
 from baselines.errors import UserError
 from baselines.experiment import config
-from baselines.experiment.data import Dealt
+from baselines.experiment.data import PartitionArrays
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.experiment import load as load_experiment
 from baselines.experiment.identity import source_hash
 from baselines.grids.inline import MessageHandler
-from baselines.grids.ray import Buffered, buffered
-from clients.evaluation import Sums, batch_sums, correct
-from clients.round import get_record, load
-from strategies.core.replies import folding_of
+from baselines.grids.ray import BufferedRecord, buffer_content
+from clients.evaluation import Sums, find_correct, iterate_sums
+from clients.round import get_record, load_arrays
+from strategies.core.replies import make_partial_sums
 from strategies.shared import protocol
 
 
@@ -44,13 +44,18 @@ class Worker:
     """
 
     def __init__(
-        self, overrides: str, configuration: str, versions: dict[str, str], batched: bool, dealt: Dealt
+        self,
+        overrides: str,
+        configuration: str,
+        versions: dict[str, str],
+        batched: bool,
+        dealt: PartitionArrays,
     ) -> None:
         set_log_colors()
-        config.take(overrides, configuration)
+        config.register_composed(overrides, configuration)
         self.overrides, self.expected, self.dealt = overrides, versions, dealt
         self.answering = MessageHandler(
-            client_app_of(overrides), together_of(overrides) if batched else None
+            client_app_of(overrides), get_batched_trainer(overrides) if batched else None
         )
 
     def unfit(self) -> str | None:
@@ -75,7 +80,7 @@ class Worker:
 
     def answer(self, requests: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
         """Return each node's reply and new state."""
-        return _travelling(self.answering(requests, contexts), contexts)
+        return _pack_replies(self.answering(requests, contexts), contexts)
 
     def answer_folded(
         self, requests: list[Message], contexts: list[Context]
@@ -86,7 +91,7 @@ class Worker:
         A reply that the server would leave out of the round is not folded. Nodes that are not batched are
         folded one after another, so the worker holds only two models at a time.
         """
-        folding = folding_of(
+        folding = make_partial_sums(
             self._experiment.prototype, get_record(ArrayRecord, requests[0].content, protocol.ARRAYS)
         )
         step = len(requests) if self.answering.together else 1
@@ -94,11 +99,16 @@ class Worker:
         folded: list[int] = []
         for k in range(0, len(requests), step):
             come = self.answering(requests[k : k + step], contexts[k : k + step])
-            folded += [k + n for n, reply in enumerate(come) if folding.take(reply)]
+            folded += [k + n for n, reply in enumerate(come) if folding.add_reply(reply)]
             replies += come
         mean = folding.mean()
         sums = {name: values.cpu().numpy() for name, values in folding.sums().items()} if folded else {}
-        return _travelling(replies, contexts), folded, None if mean is None else Buffered(mean), sums
+        return (
+            _pack_replies(replies, contexts),
+            folded,
+            None if mean is None else BufferedRecord(mean),
+            sums,
+        )
 
     def sums(self, arrays: ArrayRecord, batches: range, split: str, owner: int | None) -> list[Sums]:
         """Return the sums of each metric over each of these batches of ``test`` or ``validation``.
@@ -106,28 +116,31 @@ class Worker:
         ``owner`` is the node that the model belongs to; None if several share it.
         """
         experiment = self._experiment
-        load(experiment.node_model, arrays)
-        by_batch = batch_sums(
-            experiment.node_model, kept(experiment, split, owner), experiment.dataset.task, batches
+        load_arrays(experiment.node_model, arrays)
+        by_batch = iterate_sums(
+            experiment.node_model,
+            select_examples(experiment, split, owner),
+            experiment.dataset.task,
+            batches,
         )
         return [{name: value.cpu() for name, value in sums.items()} for sums in by_batch]
 
     def compute_correctness(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
         """Return, for these batches of the validation set, which examples are predicted correctly."""
-        load(self._experiment.node_model, arrays)
-        return [correct(self._experiment.node_model, self._experiment.validation_examples, batches)]
+        load_arrays(self._experiment.node_model, arrays)
+        return [find_correct(self._experiment.node_model, self._experiment.validation_examples, batches)]
 
     @property
     def _experiment(self) -> Experiment:
         return load_experiment(self.overrides)
 
 
-def _travelling(replies: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
+def _pack_replies(replies: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
     """Return each reply, and its node's new state, ready to send."""
     for reply in replies:
         if reply.has_content():
-            reply.content = buffered(reply.content)
-    states = [buffered(context.state) for context in contexts]
+            reply.content = buffer_content(reply.content)
+    states = [buffer_content(context.state) for context in contexts]
     return list(zip(replies, states, strict=True))
 
 

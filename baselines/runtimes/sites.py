@@ -10,7 +10,7 @@ from strategies.shared import protocol
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}"
 
 
-def checked(sites: Mapping[str, str], num_nodes: int, own_data: bool) -> dict[str, str]:
+def check_sites(sites: Mapping[str, str], num_nodes: int, own_data: bool) -> dict[str, str]:
     """Return {name: absolute path}; ``own_data`` says whether the experiment has sites.
 
     Raises

@@ -6,7 +6,7 @@ from pathlib import Path
 from baselines.experiment.overrides import ROOT
 
 PACKAGES = {"strategies": "*.py", "clients": "*.py", "baselines": "*.py", "conf": "*.yaml"}
-OF_APP = ("pyproject.toml", "LICENSE")  # further files that Flower bundles
+APP_FILES = ("pyproject.toml", "LICENSE")  # further files that Flower bundles
 
 
 def copy_code(folder: Path) -> None:
@@ -24,6 +24,6 @@ def copy_app(folder: Path) -> Path:
     In a clone, Flower would scan every file of every virtual environment, for several seconds.
     """
     copy_code(folder)
-    for name in OF_APP:
+    for name in APP_FILES:
         shutil.copyfile(ROOT / name, folder / name)
     return folder

@@ -29,7 +29,9 @@ from .processes import HOST, Programs
 from .staging import copy_app
 
 LINK = "florilegium"
-TRUSTING = {closed.TRUST: "1"}  # owner and submitter are the same person: any class may be named
+TRUST_ENVIRONMENT = {
+    closed.TRUST_VARIABLE: "1"
+}  # owner and submitter are the same person: any class may be named
 
 
 @dataclass(frozen=True)
@@ -70,20 +72,20 @@ class SuperLink:
         """
         commands.require_app(ROOT, "runtime=superlink", "or try runtime=ray")
         own_data = experiment.load(overrides).dataset.site is not None
-        paths = sites.checked(self.sites or {}, num_nodes, own_data)
+        paths = sites.check_sites(self.sites or {}, num_nodes, own_data)
         node_configs = sites.node_configs(paths, num_nodes)
         absolute = [f"runtime.sites={format_flow(paths)}"] if paths else []  # programs have another folder
         sent = shlex.join([*shlex.split(overrides), *absolute])
         folder = folder.resolve()
-        if run_folder.in_use(folder):  # before changing any file of its run
-            raise UserError(run_folder.taken(folder))
+        if run_folder.is_in_use(folder):  # before changing any file of its run
+            raise UserError(run_folder.describe_use(folder))
         logs = folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         result = folder / "environment.json"
         before = result.read_bytes() if result.exists() else b""  # of an earlier run
         with (
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home,
-            Programs(Path(home), commands.environment(home) | TRUSTING, logs) as programs,
+            Programs(Path(home), commands.environment(home) | TRUST_ENVIRONMENT, logs) as programs,
         ):
             self._deploy(programs, node_configs)
             run_config = Path(home) / "run.toml"
@@ -105,7 +107,7 @@ class SuperLink:
         programs.start("superlink", server.superlink(tls))
         programs.wait_for("superlink", port, self.start_timeout)
         nodes = {f"supernode-{k}": port for k, port in enumerate(ports)}
-        keys = {name: _registered(programs, name) for name in nodes if self.authenticate}
+        keys = {name: _register_node(programs, name) for name in nodes if self.authenticate}
         for config, (name, port) in zip(node_configs, nodes.items(), strict=True):
             programs.start(name, server.supernode(config, port, ca, keys.get(name)))
         for name, port in nodes.items():
@@ -119,7 +121,7 @@ def _tls(folder: Path) -> commands.Tls:
     return commands.Tls(*(str(folder / name) for name in ("ca.pem", "server.pem", "server.key")))
 
 
-def _registered(programs: Programs, name: str) -> str:
+def _register_node(programs: Programs, name: str) -> str:
     """Make a node's key, register it, and return its file."""
     key = programs.directory / name
     credentials.key_pair(key)

@@ -23,17 +23,17 @@ from baselines.errors import UserError
 from baselines.experiment import closed
 from baselines.experiment.experiment import Experiment, load
 from baselines.experiment.identity import source_hash
-from clients.privacy import Refused
+from clients.privacy import PrivacyRefusal
 from clients.round import get_record
 from strategies.shared import protocol
 from strategies.shared.arrays import values_of
-from strategies.shared.flower_private import failed
+from strategies.shared.flower_private import make_failed_reply
 
 from .policy import Policy, read_leniently
 from .record import SiteRecord
 
 OUT_OF_MEMORY = "out of memory"
-MOST_SIGNS = 4000  # characters of a text in the audit log
+MAX_CHARACTERS = 4000  # characters of a text in the audit log
 logger = getLogger("flwr")
 
 
@@ -52,7 +52,7 @@ def public_line(error: BaseException) -> str:
 
 
 @dataclass(frozen=True)
-class Admitted:
+class AdmittedRun:
     """An experiment admitted by the owner of a node, with the owner's policy and record."""
 
     experiment: Experiment
@@ -84,7 +84,7 @@ class Guard:
         self._experiment: Experiment | None = None  # the admitted one
         self._hides_counts = False  # whether the site counts epsilon, or demands privacy
 
-    def admit(self, message: Message, context: Context) -> "Admitted":
+    def admit(self, message: Message, context: Context) -> "AdmittedRun":
         """Return a message's experiment, if this node's owner admits it.
 
         Raises
@@ -105,7 +105,7 @@ class Guard:
         if record:
             record.charge(context.run_id, kind, config)
         self._experiment = experiment
-        return Admitted(experiment, policy, record, context.run_id)
+        return AdmittedRun(experiment, policy, record, context.run_id)
 
     def describe(self, error: BaseException) -> str:
         """Log the full error here; return the message that leaves the node."""
@@ -115,7 +115,9 @@ class Guard:
         line = public_line(error)
         if self._hides_counts:  # counts of rows have no noise
             line = re.sub(r"\d+", "some", line)
-        is_foreseen = isinstance(error, UserError | Refused)  # otherwise its owner needs the traceback
+        is_foreseen = isinstance(
+            error, UserError | PrivacyRefusal
+        )  # otherwise its owner needs the traceback
         trace = None if is_foreseen else error
         logger.error("refused here: %s; the server sees: %s", error, line, exc_info=trace)
         return line
@@ -136,11 +138,11 @@ class Guard:
         try:
             reply = call_next(message, context)
         except Exception as error:  # a node's code or data may raise anything
-            reply = failed(message, self.describe(error))
+            reply = make_failed_reply(message, self.describe(error))
         try:
             self._write_down(message, context, reply)
         except Exception as error:  # nothing leaves a site without an audit entry
-            reply = failed(message, self.describe(error))
+            reply = make_failed_reply(message, self.describe(error))
         return reply
 
     def _write_down(self, message: Message, context: Context, reply: Message) -> None:
@@ -157,22 +159,22 @@ class Guard:
             "round": _round_of(message),
             "code": source_hash(),
             "experiment": experiment.identity() if experiment else None,
-            "overrides": _shortened(str(context.run_config.get("overrides", ""))),
+            "overrides": _shorten(str(context.run_config.get("overrides", ""))),
             **_reply_described(message, reply),
             "epsilon": None if damage else _epsilon_of(record),  # the file states its delta
         }
         if self._error is not None:
-            entry["refused"] = _shortened(str(self._error) or type(self._error).__name__)
+            entry["refused"] = _shorten(str(self._error) or type(self._error).__name__)
         record.write(entry)
         if experiment and (_round_of(message) or 0) >= experiment.settings.rounds:
             record.forget(context.run_id)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a text, or its beginning and a hash, so that one message cannot fill the log."""
-    if len(text) <= MOST_SIGNS:
+    if len(text) <= MAX_CHARACTERS:
         return text
-    return f"{text[:MOST_SIGNS]}... ({len(text)} signs, sha256 {sha256(text.encode()).hexdigest()})"
+    return f"{text[:MAX_CHARACTERS]}... ({len(text)} signs, sha256 {sha256(text.encode()).hexdigest()})"
 
 
 def _epsilon_of(record: SiteRecord) -> float | None:

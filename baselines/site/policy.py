@@ -20,8 +20,8 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from baselines.datasets.local import SiteData
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.validation import fits, words
-from clients.privacy import demand, demand_no_question
+from baselines.experiment.validation import describe_type, fits
+from clients.privacy import check_demand, refuse_question
 from clients.round import requested_corrections
 from strategies.shared import protocol
 
@@ -99,7 +99,7 @@ class Policy:
         return cls(
             data=str(node_config.get(protocol.DATA, "")),
             privacy=None if protocol.PRIVACY not in node_config else str(node_config[protocol.PRIVACY]),
-            min_noise=noise,  # type: ignore[arg-type]  # checked by :func:`demand`
+            min_noise=noise,  # type: ignore[arg-type]  # checked by :func:`check_demand`
         )
 
     def place(self, path: str) -> Path:
@@ -123,7 +123,7 @@ class Policy:
         Raises
         ------
         SiteRefusal : in one line that begins with the file's key
-        Refused : for too little privacy
+        PrivacyRefusal : for too little privacy
         """
         self._admit_configuration(experiment)
         if self.data:
@@ -133,7 +133,7 @@ class Policy:
             if not self.evaluate or is_counted:  # test results have no noise
                 raise SiteRefusal("evaluate", "the site tests no models")
         elif message_type == protocol.QUESTION:
-            demand_no_question(self._demands)
+            refuse_question(self._demands)
             self._admit_question(experiment, config)
         else:
             self.demand_privacy(config)
@@ -203,8 +203,8 @@ class Policy:
             raise SiteRefusal("label", f"the schema has label={schema.label}, expected {self.label}")
 
     def demand_privacy(self, config: Mapping[str, Any]) -> None:
-        """Raise :class:`clients.privacy.Refused` if a message promises too little privacy."""
-        demand(self._demands, config)
+        """Raise :class:`clients.privacy.PrivacyRefusal` if a message promises too little privacy."""
+        check_demand(self._demands, config)
 
     @property
     def _demands(self) -> dict[str, object]:
@@ -237,7 +237,9 @@ def read(path: Path) -> Policy:
         if kind is None:
             raise SiteRefusal("it has an unknown key", f"{path}: {key!s}, expected {', '.join(kinds)}")
         if not fits(value, kind):
-            raise SiteRefusal(str(key), f"{path}: {key!s}={value}, expected {words(kind, str(key))}")
+            raise SiteRefusal(
+                str(key), f"{path}: {key!s}={value}, expected {describe_type(kind, str(key))}"
+            )
     given: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
     policy = Policy(**given, file=path.resolve())
     _require_ranges(policy)

@@ -29,10 +29,10 @@ from strategies.shared import protocol
 
 from .policy import Policy, SiteRefusal
 
-BUDGET, AUDIT, PREPARED = "budget.json", "audit.jsonl", "prepared"
+BUDGET_FILE, AUDIT_FILE, PREPARED_FOLDER = "budget.json", "audit.jsonl", "prepared"
 DAY = 24 * 3600.0  # seconds
-IDLE = 3600.0  # seconds without a message after which a run's prepared data are removed
-MOST_BYTES, MOST_FILES = 10_000_000, 9  # of the audit log
+MAX_IDLE_SECONDS = 3600.0  # seconds without a message after which a run's prepared data are removed
+MAX_LOG_BYTES, MAX_LOG_FILES = 10_000_000, 9  # of the audit log
 
 
 class SiteRecord:
@@ -72,26 +72,26 @@ class SiteRecord:
 
     def prepared(self, run_id: int) -> Path:
         """Return the folder for a run's prepared data; remove those of runs idle for an hour."""
-        folder = self.folder / PREPARED / str(run_id)
+        folder = self.folder / PREPARED_FOLDER / str(run_id)
         for made in (self.folder, folder.parent, folder):
             make_private(made)
         os.utime(folder)
         for other in folder.parent.iterdir():
-            if time.time() - other.stat().st_mtime > IDLE:
+            if time.time() - other.stat().st_mtime > MAX_IDLE_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)
         return folder
 
     def forget(self, run_id: int) -> None:
         """Remove a run's prepared data."""
-        shutil.rmtree(self.folder / PREPARED / str(run_id), ignore_errors=True)
+        shutil.rmtree(self.folder / PREPARED_FOLDER / str(run_id), ignore_errors=True)
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Append a line to the audit log."""
         make_private(self.folder)
-        path = self.folder / AUDIT
+        path = self.folder / AUDIT_FILE
         with FileLock(self.folder / ".audit.lock", mode=0o600):
             path.touch(mode=0o600)
-            handler = _Log(path, maxBytes=MOST_BYTES, backupCount=MOST_FILES, encoding="utf-8")
+            handler = _Log(path, maxBytes=MAX_LOG_BYTES, backupCount=MAX_LOG_FILES, encoding="utf-8")
             line = json.dumps(entry, allow_nan=True)
             handler.emit(LogRecord("audit", 0, "", 0, line.replace("%", "%%"), (), None))
             handler.close()
@@ -137,7 +137,7 @@ class SiteRecord:
     def _locked(self) -> Iterator[dict[str, Any]]:
         """Lock the budgets; changes are on disk afterwards, unless an error is raised."""
         make_private(self.folder)
-        path = self.folder / BUDGET
+        path = self.folder / BUDGET_FILE
         with FileLock(self.folder / ".budget.lock", mode=0o600):
             try:
                 budget = json.loads(path.read_text()) if path.exists() else {"runs": {}, "spent": {}}

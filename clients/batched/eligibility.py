@@ -14,17 +14,17 @@ from torch.func import grad, vmap
 from torch.nn import Parameter
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from clients.examples import Examples, are_several
-from clients.fast.gradient import Gradient, gradient_of
+from clients.examples import Examples, has_several_inputs
+from clients.fast.gradient import Gradient, get_gradient
 from clients.fast.guards import SideEffectCheck
-from clients.fast.trace import Coarsest, close, tells, without_tf32
-from clients.optimizer_step import hooked
+from clients.fast.trace import PrecisionRecorder, are_close, is_conclusive, without_tf32
+from clients.optimizer_step import has_hooks
 from clients.round import Node
 from clients.training import LocalTraining, LocalUpdate
 from strategies.shared.checks import Conflict, first_message
 
 
-def _by_rows(left: Tensor, right: Tensor) -> Tensor:
+def _multiply_by_rows(left: Tensor, right: Tensor) -> Tensor:
     """Return ``torch.bmm(left, right)`` with a product of single columns turned into one of single rows.
 
     MKL is slow on the former: eight times the time for [20, 30, 1000] by [20, 1000, 1] in float64.
@@ -34,7 +34,7 @@ def _by_rows(left: Tensor, right: Tensor) -> Tensor:
     return torch.bmm(right.mT, left.mT).mT
 
 
-class Gradients(Gradient):
+class StackedGradient(Gradient):
     """Gradient and metrics of many nodes: every argument and result has a first axis over the nodes.
 
     Raises
@@ -44,7 +44,7 @@ class Gradients(Gradient):
 
     decompositions: ClassVar = {  # the products equal to rounding only
         **Gradient.decompositions,
-        torch.ops.aten.bmm.default: _by_rows,
+        torch.ops.aten.bmm.default: _multiply_by_rows,
     }
 
     def _pure(
@@ -57,24 +57,30 @@ class Gradients(Gradient):
     _eager = _pure
 
 
-DIFFERS = (
+GRADIENT_MISMATCH = (
     "the batched gradient is not that of each node: does the model set its own forward, or the task leave "
     "present out of its means?"
 )
-BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
+COORDINATEWISE_OPTIMIZERS = (
+    SGD,
+    Adam,
+    AdamW,
+    Adagrad,
+    RMSprop,
+)  # optimisers whose step on a stack is each node's own
 
 
 class NotBatchable(Exception):
     """These nodes cannot be batched."""
 
 
-def check(nodes: Sequence[Node]) -> None:
+def check_batchable(nodes: Sequence[Node]) -> None:
     """Raise :class:`NotBatchable` with the reason, where there is one."""
     if reason := first_message(OBSTACLES, nodes):
         raise NotBatchable(reason)
 
 
-def _overridden(part: object, base: type) -> str | None:
+def _find_overridden_method(part: object, base: type) -> str | None:
     """Return the first method of ``base`` that the user's class overrides; None for none."""
     for name, method in vars(base).items():
         called = not name.startswith("__") or name in ("__call__", "__len__")
@@ -84,8 +90,8 @@ def _overridden(part: object, base: type) -> str | None:
 
 
 @without_tf32()
-def measured(
-    batched: Gradients, model: nn.Module, values: Sequence[Tensor], batch: Sequence[Tensor]
+def compute_checked_gradients(
+    batched: StackedGradient, model: nn.Module, values: Sequence[Tensor], batch: Sequence[Tensor]
 ) -> tuple[tuple[Sequence[Tensor], dict[str, Tensor]], bool]:
     """Return the gradients and metrics of many nodes, and whether a comparison with one node's own counts.
 
@@ -103,17 +109,17 @@ def measured(
     NotBatchable : where the gradient or a metric differs, or the step has side effects
     """
     watch = SideEffectCheck(batched.model, batched.task)
-    with Coarsest() as precision:
+    with PrecisionRecorder() as precision:
         gradients, sums = batched.eager(values, *batch)
-    if reason := watch.changed():
-        watch.put_back()
+    if reason := watch.find_side_effect():
+        watch.restore_generators()
         raise NotBatchable(reason)
     node = int(batch[2].sum(1).argmin()) if len(batch) > 2 else 0
     present = batch[2][node] > 0 if len(batch) > 2 else slice(None)
     parameters = [p for p in model.parameters() if p.requires_grad]
     for p, value in zip(parameters, values, strict=True):
         p.copy_(value[node])
-    plain = gradient_of(model, batched.task)
+    plain = get_gradient(model, batched.task)
     expected, own = plain.eager(parameters, *(part[node][present] for part in batch[:2]))
     pairs = [(g[node], e) for g, e in zip(gradients, expected, strict=True)]
     metrics = [(sums[name][node], own[name]) for name in own if own[name].is_floating_point()]
@@ -121,9 +127,9 @@ def measured(
         zip(*pairs, strict=True),
         zip(*metrics, strict=True) if metrics else ((), ()),
     ):
-        if not close(results, own_results, precision.eps):
-            raise NotBatchable(DIFFERS)
-    return (gradients, sums), tells(expected)
+        if not are_close(results, own_results, precision.eps):
+            raise NotBatchable(GRADIENT_MISMATCH)
+    return (gradients, sums), is_conclusive(expected)
 
 
 def _shared(one: Examples, other: Examples) -> bool:
@@ -140,13 +146,13 @@ def _obstacle(choice: str, reason: str, find: Callable[[Sequence[Node]], str | b
         obstacle = find(nodes)
         return reason if obstacle is True else obstacle or None
 
-    return Conflict(choice, BATCHED, reason, message)
+    return Conflict(choice, BATCH_OPTION, reason, message)
 
 
 def _find_own_method(nodes: Sequence[Node]) -> str | None:
     first = nodes[0]
     for part, base in ((first.training, LocalTraining), (first.train, Examples)):
-        if name := _overridden(part, base):
+        if name := _find_overridden_method(part, base):
             return f"{type(part).__name__} has its own {name}"
     if first.training.update_type is not LocalUpdate:
         return f"{type(first.training).__name__} takes its own steps"
@@ -154,16 +160,18 @@ def _find_own_method(nodes: Sequence[Node]) -> str | None:
 
 
 def _find_whole_layers(nodes: Sequence[Node]) -> str | None:
-    optimizer = _optimizer(nodes)
-    return f"{type(optimizer).__name__} looks at whole layers" * (type(optimizer) not in BY_COORDINATE)
+    optimizer = _find_optimizer(nodes)
+    return f"{type(optimizer).__name__} looks at whole layers" * (
+        type(optimizer) not in COORDINATEWISE_OPTIMIZERS
+    )
 
 
 def _find_hooks(nodes: Sequence[Node]) -> str | None:
-    optimizer = _optimizer(nodes)
-    return f"{type(optimizer).__name__} has hooks, or another step" * hooked(optimizer)
+    optimizer = _find_optimizer(nodes)
+    return f"{type(optimizer).__name__} has hooks, or another step" * has_hooks(optimizer)
 
 
-def _optimizer(nodes: Sequence[Node]) -> Optimizer:
+def _find_optimizer(nodes: Sequence[Node]) -> Optimizer:
     return nodes[0].training.optimizer([Parameter(torch.zeros(1))])
 
 
@@ -176,7 +184,7 @@ def _find_personal(nodes: Sequence[Node]) -> str | None:
     return None if personal is None else f"client.personal={type(personal).__name__}"
 
 
-BATCHED = "runtime.batch_clients=true"
+BATCH_OPTION = "runtime.batch_clients=true"
 OBSTACLES = (  # in this order
     _obstacle(
         "client=keep_trace, or a class of your own",
@@ -210,7 +218,7 @@ OBSTACLES = (  # in this order
     _obstacle(
         "data of several inputs",
         "examples are of several tensors",
-        lambda nodes: are_several(nodes[0].train.inputs),
+        lambda nodes: has_several_inputs(nodes[0].train.inputs),
     ),
     _obstacle(
         "dataset=local",

@@ -17,34 +17,40 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
 from clients import optimizer_step
-from clients.correction import GradientTransform, Tensors, edits_of
+from clients.correction import GradientTransform, Tensors, get_transforms
 from clients.examples import Examples
 from clients.fast.guards import ModelSnapshot
 from clients.fast.trace import Step as GradientStep
 from clients.frozen import frozen_names
-from clients.optimizer_step import GradientPipeline, OptimizerStep, apply, prepare, with_sgd
+from clients.optimizer_step import (
+    GradientPipeline,
+    OptimizerStep,
+    add_sgd_step,
+    apply_correction,
+    prepare_optimizer,
+)
 from clients.round import ClientRound, Node
 from clients.training import LocalTraining
 from strategies.shared import protocol
 from strategies.shared.arrays import has_same_values
 from strategies.shared.checks import void_measures
 
-from .eligibility import Gradients, NotBatchable, measured
+from .eligibility import NotBatchable, StackedGradient, compute_checked_gradients
 
 
-def stacked(turns: Sequence[ClientRound]) -> list[GradientTransform] | None:
+def stack_transforms(turns: Sequence[ClientRound]) -> list[GradientTransform] | None:
     """Return the nodes' edits as edits of a stack.
 
     None where one overrides ``transform_gradients``, or nodes correct differently: then they take turns.
     """
-    each = [edits_of(turn.corrections) for turn in turns]
+    each = [get_transforms(turn.corrections) for turn in turns]
     known = [edits for edits in each if edits is not None]
     if len(known) < len(turns) or len({tuple(edit.kind for edit in edits) for edits in known}) > 1:
         return None
-    return [_joined(slot) for slot in zip(*known, strict=True)]
+    return [_join_transforms(slot) for slot in zip(*known, strict=True)]
 
 
-def _joined(edits: Sequence[GradientTransform]) -> GradientTransform:
+def _join_transforms(edits: Sequence[GradientTransform]) -> GradientTransform:
     """Return the same edit of several nodes as one of their stack."""
     lists = zip(*(edit.fixed for edit in edits), strict=True)
     return replace(
@@ -52,7 +58,7 @@ def _joined(edits: Sequence[GradientTransform]) -> GradientTransform:
     )
 
 
-def clipped(gradients: Tensors, limit: float) -> Tensors:
+def clip_stacked_gradients(gradients: Tensors, limit: float) -> Tensors:
     """Return each node's gradients, clipped as ``nn.utils.clip_grad_norm_`` does for one model."""
     squares = [g.flatten(1).square().sum(1) for g in gradients]
     factors = limit / (torch.stack(squares).sum(0).sqrt() + 1e-6)
@@ -68,16 +74,16 @@ class BatchedStep:
     ----------
     rows : of the data set [nodes, batch], filled up with row 0
     present : which of these rows count [nodes, batch]; None for all
-    again : whether it takes the examples of the step before it; None for the first one: not known yet
+    is_repeat : whether it takes the examples of the step before it; None for the first one: not known yet
     number : of the step, from 0
     """
 
     rows: Tensor
     present: Tensor | None
-    again: bool | None = None
+    is_repeat: bool | None = None
     number: int = 0
 
-    def same(self, other: "BatchedStep") -> bool:
+    def has_same_rows(self, other: "BatchedStep") -> bool:
         """Say whether both take the same examples; this waits for an accelerator."""
         if not torch.equal(self.rows, other.rows):
             return False
@@ -87,7 +93,7 @@ class BatchedStep:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """The steps of one round.
 
     Parameters
@@ -100,12 +106,12 @@ class Plan:
     lengths: Tensor
 
     @classmethod
-    def of(cls, turns: Sequence[ClientRound]) -> "Plan":
+    def of(cls, turns: Sequence[ClientRound]) -> "StepPlan":
         """Plan a round of nodes, those with the most steps first."""
         chosen, counts = [], []
         for turn in turns:
             training, index, size = turn.training, turn.node.train.index, len(turn.node.train)
-            if training.whole(size):
+            if training.is_full_batch(size):
                 chosen.append(index.repeat(training.steps(size)))
                 counts.append(torch.full((training.steps(size),), size))
             else:
@@ -118,7 +124,7 @@ class Plan:
         rows[present] = torch.cat(chosen)
         return cls(rows.transpose(0, 1), lengths)
 
-    def placed(self, device: torch.device) -> "Plan":
+    def to_device(self, device: torch.device) -> "StepPlan":
         """Return the plan with its rows on a device, all copied at once."""
         return replace(self, rows=self.rows.to(device))
 
@@ -140,7 +146,7 @@ class Plan:
         return repeats
 
 
-AHEAD = 256 * 2**20  # bytes of inputs that are gathered at once on an accelerator
+PREFETCH_BYTES = 256 * 2**20  # bytes of inputs that are gathered at once on an accelerator
 
 
 @dataclass(frozen=True)
@@ -166,21 +172,22 @@ class StackedView:
         """One node's examples, for what all nodes share."""
         return self.nodes[0]
 
-    def same(self, other: "StackedView") -> bool:
+    def has_same_inputs(self, other: "StackedView") -> bool:
         """Say whether equal rows give equal inputs, place by place."""
         transforms, others = ([node.transform for node in sight.nodes] for sight in (self, other))
         return self.data.inputs is other.data.inputs and transforms == others
 
     def batches(self, rows: Tensor, device: torch.device) -> list[Tensor]:
         """Return inputs and targets of rows [steps, nodes, batch], with these axes first."""
-        inputs, targets = self.data.raw(rows.flatten(), device)
+        inputs, targets = self.data.select_raw(rows.flatten(), device)
         if len(self.nodes) == 1:
-            inputs = self.data.seen(inputs)
+            inputs = self.data.apply_transform(inputs)
         else:
             by_node = inputs.view(*rows.shape, *inputs.shape[1:]).unbind(1)
             pairs = zip(self.nodes, by_node, strict=False)  # the last nodes may have finished
             parts = [
-                torch.unflatten(node.seen(part.flatten(0, 1)), 0, part.shape[:2]) for node, part in pairs
+                torch.unflatten(node.apply_transform(part.flatten(0, 1)), 0, part.shape[:2])
+                for node, part in pairs
             ]
             inputs = torch.stack(parts, 1).flatten(0, 2)
         return [values.view(*rows.shape, *values.shape[1:]) for values in (inputs, targets)]
@@ -202,12 +209,12 @@ class Prefetcher:
     def __init__(self, sight: StackedView, rows: Tensor, device: torch.device, *, repeats: bool) -> None:
         self.sight, self.rows, self.device = sight, rows, device
         self._first, self._gathered = 0, list[Tensor]()
-        self._size = 1 if repeats or device.type == "cpu" else self._fitting()
+        self._size = 1 if repeats or device.type == "cpu" else self._count_fitting_steps()
 
-    def _fitting(self) -> int:
+    def _count_fitting_steps(self) -> int:
         inputs = self.sight.data.inputs
         a_step = 4 * self.rows[0].numel() * math.prod(inputs.shape[1:])  # in float32
-        return max(1, AHEAD // max(1, a_step))
+        return max(1, PREFETCH_BYTES // max(1, a_step))
 
     def batch(self, step: int, active: int) -> list[Tensor]:
         """Return the inputs and targets of a step's first ``active`` nodes, [active, batch, ...] each."""
@@ -237,32 +244,36 @@ class ModelStack:
     def __init__(self, node: Node, size: int) -> None:
         self.model = node.model.train()
         self.training: LocalTraining = node.training
-        self.gradients = Gradients(_copy(node.model), node.task)
+        self.gradients = StackedGradient(_copy_model(node.model), node.task)
         self._kept = ModelSnapshot(node.model, node.task), ModelSnapshot(self.gradients.model, node.task)
         self._measured: set[object] = set()  # shapes of a node's batch
-        self.values = [p.detach().expand(size, *p.shape).clone() for p in _trained(node.model)]
-        self.slopes = [torch.zeros_like(value) for value in self.values]
+        self.values = [
+            p.detach().expand(size, *p.shape).clone() for p in _get_trained_parameters(node.model)
+        ]
+        self.stacked_gradients = [torch.zeros_like(value) for value in self.values]
         self.places = [self._place(node.model, place) for place in range(size)]
         self._frozen = frozen_names(node.model)
-        self.owns = [_trained(place) for place in self.places]
+        self.owns = [_get_trained_parameters(place) for place in self.places]
         self._views = [[p.grad for p in own] for own in self.owns]
         self._last: tuple[StackedView, BatchedStep, list[Tensor]] | None = (
             None  # the last batch, with its view and step
         )
 
-    def serves(self, node: Node) -> bool:
+    def can_serve(self, node: Node) -> bool:
         """Say whether nobody has changed the model, the task or the training since it was copied."""
         alike = self.training == node.training and self.gradients.task == node.task
         alike = alike and self._frozen == frozen_names(node.model)
         return self.model is node.model.train() and alike and self._unchanged()
 
     def _unchanged(self) -> bool:
-        return all(kept.holds() for kept in self._kept)
+        return all(kept.is_unchanged() for kept in self._kept)
 
     def _place(self, model: nn.Module, place: int) -> nn.Module:
         """Return a copy of the model whose parameters and gradients lie in the stack."""
-        own = _copy(model)
-        for p, value, slope in zip(_trained(own), self.values, self.slopes, strict=True):
+        own = _copy_model(model)
+        for p, value, slope in zip(
+            _get_trained_parameters(own), self.values, self.stacked_gradients, strict=True
+        ):
             p.data, p.grad = value[place], slope[place]
         return own
 
@@ -274,19 +285,19 @@ class ModelStack:
             raise NotBatchable("nodes are in different rounds")
         if any(correction.requires_sequential for turn in turns for correction in turn.corrections):
             raise NotBatchable("a correction adds to the loss, or takes the gradient elsewhere")
-        if any(correction.may_end for turn in turns for correction in turn.corrections):
+        if any(correction.can_end_early for turn in turns for correction in turn.corrections):
             raise NotBatchable("a correction may end a node's round")
-        if any(not self._has_frozen_of(turn, turns[0]) for turn in turns[1:]):
+        if any(not self._has_equal_frozen(turn, turns[0]) for turn in turns[1:]):
             raise NotBatchable("nodes have frozen parameters of their own")
         sight, device = StackedView.of(turns), self.values[0].device
-        plan = Plan.of(turns).placed(sight.data.place(device))
+        plan = StepPlan.of(turns).to_device(sight.data.place(device))
         ahead = Prefetcher(sight, plan.rows, device, repeats=any(plan.repeats))
         parameters = [Parameter(value[: len(turns)]) for value in self.values]
         optimizer = training.optimizer(parameters)
-        rate = prepare(optimizer, training.schedule(turns[0].server_round), None)
-        edits = stacked(turns)
-        after = GradientPipeline() if edits is None else self._after(edits, optimizer, parameters)
-        gradients_of = self.gradients.of_round(training.trace, after)
+        rate = prepare_optimizer(optimizer, training.schedule(turns[0].server_round), None)
+        edits = stack_transforms(turns)
+        after = GradientPipeline() if edits is None else self._make_pipeline(edits, optimizer, parameters)
+        gradients_of = self.gradients.for_round(training.trace, after)
         update = OptimizerStep(parameters, optimizer, after)
         totals: dict[str, Tensor] = {}
         for now in plan.steps():
@@ -294,7 +305,7 @@ class ModelStack:
             _keep_first(optimizer, active)
             gradients, sums = self._gradients(gradients_of, parameters, self._batch(ahead, now))
             if edits is None:
-                gradients = self._corrected(gradients, turns[:active])
+                gradients = self._correct_gradients(gradients, turns[:active])
             update(gradients)
             for name, value in sums.items():
                 if name not in totals:
@@ -310,12 +321,12 @@ class ModelStack:
             for k in range(len(turns))
         ]
 
-    def _has_frozen_of(self, turn: ClientRound, other: ClientRound) -> bool:
+    def _has_equal_frozen(self, turn: ClientRound, other: ClientRound) -> bool:
         return all(has_same_values(turn.sent[name], other.sent[name]) for name in self._frozen)
 
     def _batch(self, ahead: Prefetcher, step: BatchedStep) -> list[Tensor]:
         """Return a step's batch: the last one again where it takes the same examples."""
-        if not self._repeats(ahead.sight, step):
+        if not self._is_repeated(ahead.sight, step):
             batch = ahead.batch(step.number, len(step.rows))
             if step.present is not None:
                 batch.append(step.present.to(self.values[0]))
@@ -323,11 +334,11 @@ class ModelStack:
         assert self._last is not None, "the first step of a plan repeats none"
         return self._last[2]
 
-    def _repeats(self, sight: StackedView, step: BatchedStep) -> bool:
+    def _is_repeated(self, sight: StackedView, step: BatchedStep) -> bool:
         """Say whether a step takes the last batch again; the first one of a round may, too."""
-        if step.again is not None or self._last is None:
-            return bool(step.again)
-        return sight.same(self._last[0]) and step.same(self._last[1])
+        if step.is_repeat is not None or self._last is None:
+            return bool(step.is_repeat)
+        return sight.has_same_inputs(self._last[0]) and step.has_same_rows(self._last[1])
 
     def _gradients(
         self, gradients_of: GradientStep, parameters: list[Parameter], batch: list[Tensor]
@@ -337,34 +348,41 @@ class ModelStack:
         try:
             if shape in self._measured:
                 return gradients_of(values, *batch)
-            result, is_compared = measured(self.gradients, self.model, values, batch)
+            result, is_compared = compute_checked_gradients(self.gradients, self.model, values, batch)
         except RuntimeError as error:
             raise NotBatchable(" ".join(str(error).split())) from error
         if is_compared:
             self._measured.add(shape)
-        return self.gradients.finished(values, *result)
+        return self.gradients.finish_step(values, *result)
 
-    def _after(
+    def _make_pipeline(
         self, edits: Sequence[GradientTransform], optimizer: Optimizer, parameters: Sequence[Parameter]
     ) -> GradientPipeline:
         """Return what comes after the gradients, with SGD's step where it can be captured."""
         limit = self.training.max_grad_norm
-        after = GradientPipeline(edits, None if limit is None else clipped, limit or 0.0, stacked=True)
+        after = GradientPipeline(
+            edits, None if limit is None else clip_stacked_gradients, limit or 0.0, stacked=True
+        )
         inside = self.training.trace and optimizer_step.can_capture(parameters[0].device)
-        return with_sgd(after, optimizer, parameters) if inside else after
+        return add_sgd_step(after, optimizer, parameters) if inside else after
 
-    def _corrected(self, gradients: Sequence[Tensor], turns: Sequence[ClientRound]) -> Sequence[Tensor]:
+    def _correct_gradients(
+        self, gradients: Sequence[Tensor], turns: Sequence[ClientRound]
+    ) -> Sequence[Tensor]:
         """Let each node's corrections change its gradients, one after another; then clip them."""
-        for slope, gradient in zip(self.slopes, gradients, strict=True):
+        for slope, gradient in zip(self.stacked_gradients, gradients, strict=True):
             slope[: len(turns)] = gradient
         for place, turn in enumerate(turns):
             for correction in turn.corrections:  # they read the gradients of the node's own model
-                apply(correction, self.owns[place])
-            self._take_back(place)
-        limit, corrected = self.training.max_grad_norm, [slope[: len(turns)] for slope in self.slopes]
-        return corrected if limit is None else clipped(corrected, limit)
+                apply_correction(correction, self.owns[place])
+            self._copy_back(place)
+        limit, corrected = (
+            self.training.max_grad_norm,
+            [slope[: len(turns)] for slope in self.stacked_gradients],
+        )
+        return corrected if limit is None else clip_stacked_gradients(corrected, limit)
 
-    def _take_back(self, place: int) -> None:
+    def _copy_back(self, place: int) -> None:
         """Copy a node's gradients into the stack where a correction has put others in their place."""
         for p, view in zip(self.owns[place], self._views[place], strict=True):
             if p.grad is not view:
@@ -374,11 +392,11 @@ class ModelStack:
                 p.grad = view
 
 
-def _trained(model: nn.Module) -> list[Parameter]:
+def _get_trained_parameters(model: nn.Module) -> list[Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
 
 
-def _copy(model: nn.Module) -> nn.Module:
+def _copy_model(model: nn.Module) -> nn.Module:
     """Return a copy of a model that shares its frozen parameters."""
     return copy.deepcopy(model, {id(p): p for p in model.parameters() if not p.requires_grad})
 

@@ -14,12 +14,12 @@ import torch
 from flwr.app import Context, Message
 from torch import Tensor, nn
 
-from clients.examples import memory_of
-from clients.fast.guards import draws_put_back
+from clients.examples import get_memory
+from clients.fast.guards import restore_random_state
 from clients.round import ClientRound, Node, training_of
 from clients.tasks import Task
 
-from .eligibility import NotBatchable, check
+from .eligibility import NotBatchable, check_batchable
 from .stack import ModelStack
 
 # On the CPU a step's inputs must fit its cache. On an accelerator the stack may take a share of the free
@@ -27,13 +27,13 @@ from .stack import ModelStack
 # forward pass keeps for the backward pass.
 
 
-MOST_PARAMETERS = 1 << 27  # in one stack
-MOST_INPUTS = 5 << 17  # numbers in one step's inputs: with many more they leave the cache
-SHARE = 0.5  # of an accelerator's free memory that a stack may take
-COPIES = (
+MAX_STACK_PARAMETERS = 1 << 27  # in one stack
+MAX_STEP_INPUTS = 5 << 17  # numbers in one step's inputs: with many more they leave the cache
+MEMORY_SHARE = 0.5  # of an accelerator's free memory that a stack may take
+STACK_COPIES = (
     8  # of a node's parameters: value, slope, gradients, an optimiser's moments, what is computed between
 )
-PASSES = 3  # of what the forward pass keeps: itself, its gradient, what is computed between
+ACTIVATION_COPIES = 3  # of what the forward pass keeps: itself, its gradient, what is computed between
 
 
 class MemoryPlan:
@@ -43,37 +43,39 @@ class MemoryPlan:
         self._bytes: float | None = None
         self._kept: float | None = None  # bytes that the forward pass keeps for an example
 
-    def places(self, nodes: Sequence[Node]) -> int:
+    def count_nodes(self, nodes: Sequence[Node]) -> int:
         """Return how many nodes train at once: all of them, or parts of about equal size."""
         first = nodes[0]
         batch = first.training.batch_size or max(len(node.train) for node in nodes)
-        most = max(1, self._in_memory(first, batch) or _in_cache(first, batch))
+        most = max(1, self._count_in_memory(first, batch) or _count_in_cache(first, batch))
         times = math.ceil(len(nodes) / most)
         return math.ceil(len(nodes) / times)
 
-    def _in_memory(self, node: Node, batch: int) -> int:
+    def _count_in_memory(self, node: Node, batch: int) -> int:
         """Return how many fit an accelerator's memory; 0 on the CPU, and where that is not known."""
         device = next(node.model.parameters()).device
         if self._bytes is None:
-            free, total = memory_of(device)
+            free, total = get_memory(device)
             # Where equal bytes are asked for, the stacks' sizes must not depend on other programs.
-            self._bytes = SHARE * (total if torch.are_deterministic_algorithms_enabled() else free)
+            self._bytes = MEMORY_SHARE * (total if torch.are_deterministic_algorithms_enabled() else free)
         if not self._bytes:
             return 0
         if self._kept is None:
             inputs, targets = node.train.batch(slice(0, 2), device)
-            self._kept = kept_bytes(node.model, node.task, inputs, targets) / len(targets)
+            self._kept = count_activation_bytes(node.model, node.task, inputs, targets) / len(targets)
         parameters = sum(p.nbytes for p in node.model.parameters())
-        return int(self._bytes // (COPIES * parameters + PASSES * batch * self._kept)) or 1
+        return int(self._bytes // (STACK_COPIES * parameters + ACTIVATION_COPIES * batch * self._kept)) or 1
 
 
-def _in_cache(node: Node, batch: int) -> int:
+def _count_in_cache(node: Node, batch: int) -> int:
     parameters = sum(p.numel() for p in node.model.parameters())
-    return min(MOST_PARAMETERS // parameters, MOST_INPUTS // (batch * node.train.inputs[0].numel()))
+    return min(
+        MAX_STACK_PARAMETERS // parameters, MAX_STEP_INPUTS // (batch * node.train.inputs[0].numel())
+    )
 
 
 @torch.enable_grad()  # type: ignore[no-untyped-call]
-def kept_bytes(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) -> int:
+def count_activation_bytes(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) -> int:
     """Return how many bytes a batch takes until its gradient is computed: itself, and what autograd keeps.
 
     Parameters are not counted.
@@ -87,7 +89,7 @@ def kept_bytes(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) ->
         return tensor
 
     noted(inputs)
-    with draws_put_back(), torch.autograd.graph.saved_tensors_hooks(noted, lambda tensor: tensor):
+    with restore_random_state(), torch.autograd.graph.saved_tensors_hooks(noted, lambda tensor: tensor):
         loss, _ = task(model(inputs), targets)  # holds what is kept
     for p in model.parameters():
         kept.pop(p.untyped_storage().data_ptr(), None)
@@ -113,15 +115,15 @@ class BatchedTrainer:
     def __init__(self, node_of: Callable[[Message, Context], Node]) -> None:
         self.node_of = node_of
         self._stack: ModelStack | None = None
-        self._room = MemoryPlan()
+        self._memory_plan = MemoryPlan()
 
     def __call__(self, messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
         """Return the reply to each message, in order."""
         pairs = zip(messages, contexts, strict=True)
         nodes = [self.node_of(message, context) for message, context in pairs]
-        check(nodes)
-        places = self._room.places(nodes)
-        if self._stack is None or len(self._stack.places) < places or not self._stack.serves(nodes[0]):
+        check_batchable(nodes)
+        places = self._memory_plan.count_nodes(nodes)
+        if self._stack is None or len(self._stack.places) < places or not self._stack.can_serve(nodes[0]):
             self._stack = ModelStack(nodes[0], places)
         replies: dict[int, Message] = {}
         triples = zip(nodes, messages, contexts, strict=True)
@@ -135,5 +137,5 @@ class BatchedTrainer:
             results = self._stack.train(turns)
             seconds = (time.perf_counter() - started) / len(turns)
             for k, turn, metrics in zip(chosen, turns, results, strict=True):
-                replies[k] = turn.reply(metrics, seconds)
+                replies[k] = turn.make_reply(metrics, seconds)
         return [replies[k] for k in range(len(nodes))]

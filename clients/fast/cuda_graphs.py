@@ -20,13 +20,13 @@ logger = getLogger("flwr.clients")
 
 
 Results = TypeVar("Results")
-OfStep = tuple[Sequence[Tensor], dict[str, Tensor]]
-WARM_UP = 3  # steps before a capture, in which the libraries choose their algorithms
-AFTER = 2  # eager steps of one shape come before it; a capture takes a fraction of a second
-MOST = 64  # graphs of a model: each holds memory of its own
+StepResults = tuple[Sequence[Tensor], dict[str, Tensor]]
+WARM_UP_STEPS = 3  # steps before a capture, in which the libraries choose their algorithms
+EAGER_STEPS = 2  # eager steps of one shape come before it; a capture takes a fraction of a second
+MAX_GRAPHS = 64  # graphs of a model: each holds memory of its own
 
 
-class Graphs:
+class GraphCache:
     """The captured steps of one model, and the memory that they share from round to round."""
 
     def __init__(self) -> None:
@@ -37,11 +37,11 @@ class Graphs:
 
     def begin(self, after: GradientPipeline) -> GradientPipeline:
         """Begin a round; return what comes after its gradients, with its tensors in memory that stays."""
-        memory = after.memory()
+        memory = after.list_tensors()
         if memory:
             kept = self._memory.setdefault(after.kind, [torch.empty_like(tensor) for tensor in memory])
             torch._foreach_copy_(kept, memory)
-            after = after.on(kept)
+            after = after.with_tensors(kept)
         self.after, self._kind = after, after.kind
         return after
 
@@ -51,8 +51,8 @@ class Graphs:
         """Return a recorded step and what comes after it as one graph; None where that is impossible."""
         place = key, self._kind, tuple(p.data_ptr() for p in parameters)
         if place not in self._steps:
-            full = sum(graph is not None for graph in self._steps.values()) >= MOST
-            self._steps[place] = None if full else captured(step, parameters, batch, self.after)
+            full = sum(graph is not None for graph in self._steps.values()) >= MAX_GRAPHS
+            self._steps[place] = None if full else capture_step(step, parameters, batch, self.after)
         return self._steps[place]
 
     def clear(self) -> None:
@@ -60,7 +60,7 @@ class Graphs:
         self._steps.clear()
 
 
-def captured(
+def capture_step(
     step: Step, parameters: Sequence[Tensor], batch: Sequence[Tensor], after: GradientPipeline | None = None
 ) -> Step | None:
     """Return a recorded step, captured for these parameters and for batches of these shapes.
@@ -72,12 +72,12 @@ def captured(
     values, own = [p.detach() for p in parameters], [tensor.clone() for tensor in batch]
     before = [tensor.clone() for tensor in after.buffers]
 
-    def whole() -> OfStep:
+    def whole() -> StepResults:
         gradients, sums = step(values, *own)
         return after(values, gradients), sums
 
     try:
-        replay, (gradients, sums) = capture(whole)
+        replay, (gradients, sums) = capture_graph(whole)
     except RuntimeError as error:  # an operation waits for the device, or allocates elsewhere
         reason = " ".join(str(error).split())
         logger.warning(
@@ -88,7 +88,7 @@ def captured(
         for buffer, value in zip(after.buffers, before, strict=True):
             buffer.copy_(value)
 
-    def captured_step(_: Sequence[Tensor], *batch: Tensor) -> OfStep:
+    def captured_step(_: Sequence[Tensor], *batch: Tensor) -> StepResults:
         for mine, given in zip(own, batch, strict=True):
             mine.copy_(given)
         replay()
@@ -97,7 +97,7 @@ def captured(
     return captured_step
 
 
-def capture(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
+def capture_graph(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
     """Return what repeats ``run`` as a CUDA graph, and the results that it writes anew each time.
 
     Raises
@@ -107,7 +107,7 @@ def capture(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(WARM_UP):
+        for _ in range(WARM_UP_STEPS):
             run()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()

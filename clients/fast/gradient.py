@@ -19,18 +19,18 @@ from torch._ops import OpOverload
 from torch.func import functional_call
 
 from clients import optimizer_step
-from clients.examples import are_several, compute_outputs
+from clients.examples import compute_outputs, has_several_inputs
 from clients.optimizer_step import GradientPipeline
 from clients.tasks import Task
 
-from .cuda_graphs import AFTER, Graphs
+from .cuda_graphs import EAGER_STEPS, GraphCache
 from .guards import ModelSnapshot, SideEffectCheck
-from .trace import Coarsest, Step, close, pool_by_pixels, record, without_tf32
+from .trace import PrecisionRecorder, Step, are_close, pool_by_pixels, record_step, without_tf32
 
 logger = logging.getLogger("flwr.clients")
 
-SEVERAL = "examples are of several tensors"
-TRACE_AFTER = 200  # eager steps of one shape; tracing costs about a second, mostly imports
+SEVERAL_INPUTS = "examples are of several tensors"
+EAGER_STEPS_BEFORE_TRACE = 200  # eager steps of one shape; tracing costs about a second, mostly imports
 
 
 # An eager step is launched operation by operation, a recorded one replayed without autograd, a captured
@@ -38,22 +38,22 @@ TRACE_AFTER = 200  # eager steps of one shape; tracing costs about a second, mos
 
 
 EAGER, RECORDED, CAPTURED = "eager", "recorded", "captured"
-_taken: Counter[str] = Counter({EAGER: 0, RECORDED: 0, CAPTURED: 0})
+_step_counts: Counter[str] = Counter({EAGER: 0, RECORDED: 0, CAPTURED: 0})
 
 
 def count_step(way: str) -> None:
     """Count a step."""
-    _taken[way] += 1
+    _step_counts[way] += 1
 
 
 def count_steps() -> dict[str, int]:
     """Return how many steps were taken in each way since the process began."""
-    return dict(_taken)
+    return dict(_step_counts)
 
 
 def steps_since(before: dict[str, int]) -> dict[str, int]:
     """Return how many were taken in each way after :func:`count_steps` returned ``before``."""
-    return {way: count - before[way] for way, count in _taken.items()}
+    return {way: count - before[way] for way, count in _step_counts.items()}
 
 
 class Gradient:
@@ -71,28 +71,28 @@ class Gradient:
     def __init__(self, model: nn.Module, task: Task) -> None:
         self.model = model
         self.task = task
-        self.names = self._trained()
+        self.names = self._get_parameters()
         self._steps: dict[object, tuple[str, Step]] = {}  # and how each is taken
         self._seen: Counter[object] = Counter()
         self._kept: ModelSnapshot | None = None  # from the first recorded step on
         self._after: GradientPipeline | None = None
-        self._all_graphs: Graphs | None = None
-        self._graphs: Graphs | None = None  # of this round; None where steps are not captured
+        self._all_graphs: GraphCache | None = None
+        self._graphs: GraphCache | None = None  # of this round; None where steps are not captured
 
-    def of_round(self, trace: bool, after: GradientPipeline | None = None) -> Step:
+    def for_round(self, trace: bool, after: GradientPipeline | None = None) -> Step:
         """Return what computes the steps of one round, for the parameters that are trained in it.
 
         The steps return ``after``'s results for the gradients. Without ``after`` nothing is captured, as where
         gradients are not taken at the model's parameters. If the model has changed since the last round, its
         recorded steps are dropped. ``trace=False`` keeps to autograd.
         """
-        self.names, self._after = self._trained(), after
+        self.names, self._after = self._get_parameters(), after
         if not trace:
             return self._untraced
-        self._renewed()
+        self._forget_if_outdated()
         self._graphs = None
         if after is not None and optimizer_step.can_capture(next(self.model.parameters()).device):
-            self._graphs = self._all_graphs = self._all_graphs or Graphs()
+            self._graphs = self._all_graphs = self._all_graphs or GraphCache()
             self._after = self._graphs.begin(after)
         return self
 
@@ -105,17 +105,17 @@ class Gradient:
         ``torch.no_grad``.
         """
         inputs = batch[0]
-        if are_several(inputs):
-            if not self._seen[SEVERAL]:
-                logger.debug("not traced: %s", SEVERAL)
-            self._seen[SEVERAL] += 1
+        if has_several_inputs(inputs):
+            if not self._seen[SEVERAL_INPUTS]:
+                logger.debug("not traced: %s", SEVERAL_INPUTS)
+            self._seen[SEVERAL_INPUTS] += 1
             return self._untraced(parameters, *batch)
         if len(parameters) != len(self.names):
-            self.names = self._trained()
+            self.names = self._get_parameters()
         key = (self.names, len(batch), parameters[0].shape, inputs.shape, inputs.dtype, inputs.device)
         step = self._steps.get(key)
         if step is None or self._is_outdated():
-            results = self._first(key, parameters, *batch)
+            results = self._take_first_steps(key, parameters, *batch)
         elif self._graphs and step[0] == RECORDED:
             graph = self._graphs.find(key, step[1], parameters, batch)
             count_step(RECORDED if graph is None else CAPTURED)
@@ -125,45 +125,47 @@ class Gradient:
         else:
             count_step(step[0])
             results = step[1](parameters, *batch)
-        return results if self._after is None else self.finished(parameters, *results)
+        return results if self._after is None else self.finish_step(parameters, *results)
 
     def _is_outdated(self) -> bool:
         """Say whether an attribute has become another since a step was recorded, and forget the steps."""
-        return self._kept is not None and not self._kept.unmoved() and self._renewed()
+        return self._kept is not None and not self._kept.has_same_objects() and self._forget_if_outdated()
 
-    def _first(
+    def _take_first_steps(
         self, key: object, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
         """Take a step that is not recorded yet; record it when it is time."""
         self._seen[key] += 1
         count_step(EAGER)
-        after = AFTER if optimizer_step.can_capture(parameters[0].device) else TRACE_AFTER
-        if self._seen[key] <= after or self._renewed():
+        after = (
+            EAGER_STEPS if optimizer_step.can_capture(parameters[0].device) else EAGER_STEPS_BEFORE_TRACE
+        )
+        if self._seen[key] <= after or self._forget_if_outdated():
             return self._eager(parameters, *batch)
         if self._kept is None:
             self._kept = ModelSnapshot(self.model, self.task)
-        results, self._steps[key] = self._recorded(parameters, *batch)
+        results, self._steps[key] = self._record_step(parameters, *batch)
         return results
 
     @without_tf32()
-    def _recorded(
+    def _record_step(
         self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[tuple[Sequence[Tensor], dict[str, Tensor]], tuple[str, Step]]:
         """Take a step by autograd; return its results, and how the next ones are taken."""
         watch = SideEffectCheck(self.model, self.task)
-        with Coarsest() as precision:
+        with PrecisionRecorder() as precision:
             gradients, sums = self._eager(parameters, *batch)
         taken: tuple[str, Step] = EAGER, self._eager
-        if reason := watch.changed():
+        if reason := watch.find_side_effect():
             logger.debug("not traced: %s", reason)
         elif (step := self._trace(parameters, *batch)) != self._eager:
-            if close(step(parameters, *batch)[0], gradients, precision.eps):
+            if are_close(step(parameters, *batch)[0], gradients, precision.eps):
                 taken = RECORDED, step
             else:
                 logger.debug("not traced: the recorded step computes something else")
         return (gradients, sums), taken
 
-    def finished(
+    def finish_step(
         self, parameters: Sequence[Tensor], gradients: Sequence[Tensor], sums: dict[str, Tensor]
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
         """Return what a step of this round returns, given its gradients and its metrics' sums."""
@@ -172,7 +174,7 @@ class Gradient:
     def _untraced(
         self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        return self.finished(parameters, *self.eager(parameters, *batch))
+        return self.finish_step(parameters, *self.eager(parameters, *batch))
 
     def eager(
         self, parameters: Sequence[Tensor], *batch: Tensor
@@ -181,9 +183,9 @@ class Gradient:
         count_step(EAGER)
         return self._eager(parameters, *batch)
 
-    def _renewed(self) -> bool:
+    def _forget_if_outdated(self) -> bool:
         """Forget what was recorded, and count anew, if somebody has changed an attribute since."""
-        if self._kept is None or self._kept.holds():
+        if self._kept is None or self._kept.is_unchanged():
             return False
         self._kept = ModelSnapshot(self.model, self.task)
         self._steps.clear()
@@ -192,7 +194,7 @@ class Gradient:
             self._all_graphs.clear()
         return True
 
-    def _trained(self) -> tuple[str, ...]:
+    def _get_parameters(self) -> tuple[str, ...]:
         return tuple(name for name, p in self.model.named_parameters() if p.requires_grad)
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
@@ -223,10 +225,10 @@ class Gradient:
         """
         if next(self.model.buffers(), None) is not None:
             return self._eager
-        return record(self._pure, self.decompositions, parameters, batch) or self._eager
+        return record_step(self._pure, self.decompositions, parameters, batch) or self._eager
 
 
 @lru_cache(maxsize=8)
-def gradient_of(model: nn.Module, task: Task) -> Gradient:
+def get_gradient(model: nn.Module, task: Task) -> Gradient:
     """Return the gradient of a model's task, kept so that it is traced once per process."""
     return Gradient(model, task)

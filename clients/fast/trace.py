@@ -24,75 +24,82 @@ logger = logging.getLogger("flwr.clients")
 
 Step = Callable[..., tuple[Sequence[Tensor], dict[str, Tensor]]]  # (parameters, inputs, targets, ...)
 Values = dict[Node, Any]
-FILLED = ("ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full")  # by shape alone
-IDLE = ("expand", "view", "_unsafe_view")  # where the shape is as before
+FILL_OPERATIONS = (
+    "ones_like",
+    "zeros_like",
+    "full_like",
+    "new_ones",
+    "new_zeros",
+    "new_full",
+)  # by shape alone
+VIEW_OPERATIONS = ("expand", "view", "_unsafe_view")  # where the shape is as before
 
 
-def replay(recorded: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., list[Tensor]] | None:
+def make_replay(recorded: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., list[Tensor]] | None:
     """Return a function that takes tensors of the arguments' shapes and computes what was recorded.
 
     None where it could differ: the graph draws random numbers or changes tensors in place. Call it under
     ``torch.no_grad``.
     """
     graph = recorded.graph
-    if not all(_replayable(node) for node in graph.nodes):
+    if not all(_can_replay(node) for node in graph.nodes):
         return None
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
         node.replace_all_uses_with(node.args[0])
     graph.eliminate_dead_code()
-    values = _values(recorded, arguments)
-    _shorten(graph, values)
-    constants = _fold(graph, values)
+    values = _compute_values(recorded, arguments)
+    _drop_idle_views(graph, values)
+    constants = _fold_constants(graph, values)
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):
-            node.args = _floats(node, values)
-            node.target = _direct(node, values) or node.target
+            node.args = _convert_factors(node, values)
+            node.target = _find_function(node, values) or node.target
     # The codegen that comes with a trace folds and unfolds its arguments at every call.
     graph.set_codegen(CodeGen())  # type: ignore[no-untyped-call]
     recorded.recompile()
     return partial(recorded.forward, *constants)
 
 
-def _replayable(node: Node) -> bool:
+def _can_replay(node: Node) -> bool:
     """Say whether an operation depends on its arguments alone and changes none of them."""
     if node.op != "call_function":
         return True
     if not isinstance(node.target, torch._ops.OpOverload):
         return node.target is operator.getitem  # takes one of an operation's several outputs
-    return torch.Tag.nondeterministic_seeded not in node.target.tags and not changes(node)
+    return torch.Tag.nondeterministic_seeded not in node.target.tags and not has_side_effect(node)
 
 
-def changes(node: Node) -> bool:
+def has_side_effect(node: Node) -> bool:
     """Say whether an operation changes one of its arguments."""
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 @torch.no_grad()
-def _values(recorded: GraphModule, arguments: Sequence[Tensor]) -> Values:
+def _compute_values(recorded: GraphModule, arguments: Sequence[Tensor]) -> Values:
     """Return what every operation yields on these arguments."""
     interpreter = Interpreter(recorded, garbage_collect_values=False)
     interpreter.run(*arguments)
     return interpreter.env
 
 
-def _shorten(graph: Graph, values: Values) -> None:
+def _drop_idle_views(graph: Graph, values: Values) -> None:
     """Leave out views that change nothing; vmap records four of them for each product."""
     for node in graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload) and _name(node) in IDLE:
+        if isinstance(node.target, torch._ops.OpOverload) and _name_of(node) in VIEW_OPERATIONS:
             view, viewed = values[node], values[node.args[0]]
             if view.shape == viewed.shape and view.stride() == viewed.stride():
                 node.replace_all_uses_with(node.args[0])
     graph.eliminate_dead_code()
 
 
-def _fold(graph: Graph, values: Values) -> list[Tensor]:
+def _fold_constants(graph: Graph, values: Values) -> list[Tensor]:
     """Turn what depends on shapes alone into leading arguments, and return their values.
 
     It is mostly the gradient of the loss by itself, as far as the first operation that uses data.
     """
     constant = set[Node]()
     for node in graph.nodes:
-        filled = isinstance(node.target, torch._ops.OpOverload) and _name(node) in FILLED
+        filled = isinstance(node.target, torch._ops.OpOverload) and _name_of(node) in FILL_OPERATIONS
         inputs = node.all_input_nodes
         if filled or (node.op == "call_function" and inputs and constant.issuperset(inputs)):
             constant.add(node)
@@ -109,31 +116,31 @@ def _fold(graph: Graph, values: Values) -> list[Tensor]:
     return folded
 
 
-def _name(node: Node) -> str:
+def _name_of(node: Node) -> str:
     assert isinstance(node.target, torch._ops.OpOverload)
     return str(node.target.overloadpacket.__name__)
 
 
-def _floats(node: Node, values: Values) -> tuple[Any, ...]:
+def _convert_factors(node: Node, values: Values) -> tuple[Any, ...]:
     """Return an operation's arguments, whole-number factors of float tensors as floats.
 
     Torch would convert them at every call, to the same value.
     """
-    if _name(node) != "mul" or not values[node].is_floating_point():
+    if _name_of(node) != "mul" or not values[node].is_floating_point():
         return node.args
     return tuple(float(arg) if isinstance(arg, int) else arg for arg in node.args)
 
 
 @torch.no_grad()
-def _direct(node: Node, values: Values) -> Callable[..., Any] | None:
+def _find_function(node: Node, values: Values) -> Callable[..., Any] | None:
     """Return the torch function that runs this operation and no other; None where there is none.
 
     An overload called by its own name converts its arguments twice.
     """
-    function = getattr(torch, _name(node), None) or getattr(torch._C._nn, _name(node), None)
+    function = getattr(torch, _name_of(node), None) or getattr(torch._C._nn, _name_of(node), None)
     if not callable(function):
         return None
-    called = _Operations()
+    called = _OperationRecorder()
     try:
         with called:
             function(*map_arg(node.args, values.__getitem__), **map_arg(node.kwargs, values.__getitem__))
@@ -142,7 +149,7 @@ def _direct(node: Node, values: Values) -> Callable[..., Any] | None:
     return function if called.operations == [node.target] else None
 
 
-class _Operations(TorchDispatchMode):
+class _OperationRecorder(TorchDispatchMode):
     """Notes the operations that are called."""
 
     def __init__(self) -> None:
@@ -160,7 +167,7 @@ class _Operations(TorchDispatchMode):
 Decompositions = Mapping[torch._ops.OpOverload, Callable[..., object]]
 
 
-def record(
+def record_step(
     pure: Step,
     decompositions: Decompositions,
     parameters: Sequence[Tensor],
@@ -180,7 +187,7 @@ def record(
     random_state = torch.get_rng_state()
     tensors = [*(p.detach() for p in parameters), *batch]
     try:
-        forward = replay(_traced(flat, tensors, decompositions), tensors)
+        forward = make_replay(_trace_graph(flat, tensors, decompositions), tensors)
     except RuntimeError as error:  # e.g. the value of a tensor decides what is computed
         logger.debug("not traced: %s", error)
         return None
@@ -196,7 +203,7 @@ def record(
     return step
 
 
-def _traced(
+def _trace_graph(
     function: Callable[..., list[Tensor]],
     arguments: Sequence[Tensor],
     decompositions: Decompositions,
@@ -210,7 +217,7 @@ def _traced(
     from torch.fx.experimental.proxy_tensor import make_fx
 
     recorded = make_fx(function, dict(decompositions))(*arguments)
-    if any(map(changes, recorded.graph.nodes)):
+    if any(map(has_side_effect, recorded.graph.nodes)):
         recorded = make_fx(functionalize(recorded))(*arguments)
     return recorded
 
@@ -219,7 +226,7 @@ def _traced(
 # pixel by pixel, torch pools whole vectors of channels: up to five times as fast, conversion included.
 
 
-CHANNELS = 64  # beside each other in memory; with many more of them it was slower again
+MAX_POOL_CHANNELS = 64  # beside each other in memory; with many more of them it was slower again
 
 
 def pool_by_pixels(inputs: Tensor, kernel_size: Sequence[int], *geometry: object) -> tuple[Tensor, Tensor]:
@@ -232,7 +239,7 @@ def pool_by_pixels(inputs: Tensor, kernel_size: Sequence[int], *geometry: object
     if inputs.dim() != 4 or inputs.device.type != "cpu" or not inputs.is_contiguous():
         return NotImplemented
     examples, channels = inputs.shape[:2]
-    merged = gcd(examples, max(1, CHANNELS // channels))
+    merged = gcd(examples, max(1, MAX_POOL_CHANNELS // channels))
     images = inputs.view(examples // merged, merged * channels, *inputs.shape[2:])
     images = images.contiguous(memory_format=torch.channels_last)
     if images.is_contiguous():  # one channel or one pixel: there is nothing to turn
@@ -247,11 +254,13 @@ def pool_by_pixels(inputs: Tensor, kernel_size: Sequence[int], *geometry: object
 
 
 TOLERANCE = 0.01  # of a parameter's gradient; rounding may pick another maximum, which costs this much
-FLOOR = 1e-4  # of all gradients together: what is below has cancelled
-UNITS = 32  # of the coarsest precision in use: 0.25 in bfloat16, where rounding often picks another maximum
+TOLERANCE_FLOOR = 1e-4  # of all gradients together: what is below has cancelled
+TOLERANCE_UNITS = (
+    32  # of the coarsest precision in use: 0.25 in bfloat16, where rounding often picks another maximum
+)
 
 
-class Coarsest(TorchDispatchMode):
+class PrecisionRecorder(TorchDispatchMode):
     """Notes the coarsest precision that is computed in."""
 
     def __init__(self) -> None:
@@ -289,27 +298,29 @@ def without_tf32() -> Iterator[None]:
             kind.allow_tf32 = allowed
 
 
-def close(gradients: Sequence[Tensor], expected: Sequence[Tensor], eps: float) -> bool:
+def are_close(gradients: Sequence[Tensor], expected: Sequence[Tensor], eps: float) -> bool:
     """Say whether two gradients are equal to rounding, parameter by parameter.
 
-    The difference's norm may be ``TOLERANCE`` of a parameter's gradient plus ``FLOOR`` of the whole one; where
-    the precision is coarse, ``UNITS * eps`` and ``UNITS / 8 * eps``. What is not finite, in the same parameters
-    of both, is equal.
+    The difference's norm may be ``TOLERANCE`` of a parameter's gradient plus ``TOLERANCE_FLOOR`` of the whole
+    one; where the precision is coarse, ``TOLERANCE_UNITS * eps`` and ``TOLERANCE_UNITS / 8 * eps``. What is not
+    finite, in the same parameters of both, is equal.
     """
-    norms = _norms(expected)
-    share = max(TOLERANCE, UNITS * eps)
-    allowed = share * norms + max(FLOOR, UNITS / 8 * eps) * norms[norms.isfinite()].norm()
-    apart = _norms([a - b for a, b in zip(gradients, expected, strict=True)])
-    neither = ~norms.isfinite() & ~_norms(gradients).isfinite()
+    norms = _compute_norms(expected)
+    share = max(TOLERANCE, TOLERANCE_UNITS * eps)
+    allowed = (
+        share * norms + max(TOLERANCE_FLOOR, TOLERANCE_UNITS / 8 * eps) * norms[norms.isfinite()].norm()
+    )
+    apart = _compute_norms([a - b for a, b in zip(gradients, expected, strict=True)])
+    neither = ~norms.isfinite() & ~_compute_norms(gradients).isfinite()
     within = (apart <= allowed) & norms.isfinite()  # infinity is within infinity
     return bool((within | neither).all())
 
 
-def tells(gradient: Sequence[Tensor]) -> bool:
+def is_conclusive(gradient: Sequence[Tensor]) -> bool:
     """Say whether a gradient can tell a right program from a wrong one: it is finite, and not 0."""
-    norm = _norms(gradient).norm()
+    norm = _compute_norms(gradient).norm()
     return bool(norm.isfinite() & (norm > 0))
 
 
-def _norms(tensors: Sequence[Tensor]) -> Tensor:
+def _compute_norms(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([tensor.detach().cpu().double().norm() for tensor in tensors])

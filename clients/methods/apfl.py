@@ -38,8 +38,8 @@ from clients.training import LocalUpdate, Personal
 from strategies.shared.arrays import to_array_record, values_of
 from strategies.shared.checks import require
 
-KEY = "apfl"  # ArrayRecord of a node's state: v_k
-ALPHA = "apfl-alpha"  # ConfigRecord of a node's state: alpha
+STATE_KEY = "apfl"  # ArrayRecord of a node's state: v_k
+ALPHA_KEY = "apfl-alpha"  # ConfigRecord of a node's state: alpha
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,22 @@ class APFL(Personal):
         state = update.memory
         assert state is not None, "what a node keeps needs a place"
         named = {name: p for name, p in update.model.named_parameters() if p.requires_grad}
-        own, alpha = _kept(state) or ({name: p.detach().clone() for name, p in named.items()}, self.alpha)
+        own, alpha = _load_state(state) or (
+            {name: p.detach().clone() for name, p in named.items()},
+            self.alpha,
+        )
         rate = update.training.rate(update.server_round)
         mixture = Mixture(update.model, [own[name] for name in named], alpha, rate, self.adaptive)
         metrics = replace(update, corrections=[*update.corrections, mixture]).run()
-        state[KEY] = to_array_record(dict(zip(named, mixture.own, strict=True)))
-        state[ALPHA] = ConfigRecord({"alpha": mixture.alpha})
+        state[STATE_KEY] = to_array_record(dict(zip(named, mixture.own, strict=True)))
+        state[ALPHA_KEY] = ConfigRecord({"alpha": mixture.alpha})
         return metrics
 
     @torch.no_grad()
     def personalise(
         self, model: nn.Module, examples: Examples, task: Task, batch_size: int | None, state: RecordDict
     ) -> None:
-        if kept := _kept(state):
+        if kept := _load_state(state):
             own, alpha = kept
             for name, p in model.named_parameters():
                 if name in own:
@@ -135,9 +138,9 @@ class Mixture(Correction):
         return min(1.0, max(0.0, self.alpha - self.rate * float(sum(products))))
 
 
-def _kept(state: RecordDict) -> tuple[dict[str, Tensor], float] | None:
+def _load_state(state: RecordDict) -> tuple[dict[str, Tensor], float] | None:
     """Return v_k and alpha; None where there are none yet."""
-    if KEY not in state.array_records:
+    if STATE_KEY not in state.array_records:
         return None
-    own = {name: values_of(array) for name, array in state.array_records[KEY].items()}
-    return own, float(state.config_records[ALPHA]["alpha"])  # type: ignore[arg-type]
+    own = {name: values_of(array) for name, array in state.array_records[STATE_KEY].items()}
+    return own, float(state.config_records[ALPHA_KEY]["alpha"])  # type: ignore[arg-type]

@@ -25,9 +25,9 @@ from clients.training import LocalUpdate, Personal
 from strategies.shared.arrays import to_array_record, values_of
 from strategies.shared.checks import require
 
-from .fedprox import Towards
+from .fedprox import ProximalTerm
 
-KEY = "ditto"  # ArrayRecord of a node's state: v_k
+STATE_KEY = "ditto"  # ArrayRecord of a node's state: v_k
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Ditto(Personal):
     """
 
     remembers: ClassVar[bool] = True
-    held_to_start: ClassVar[bool] = True
+    has_fixed_start: ClassVar[bool] = True
     strength: float = 0.1
 
     def __post_init__(self) -> None:
@@ -58,28 +58,28 @@ class Ditto(Personal):
         model, state = update.model, update.memory
         assert state is not None, "what a node keeps needs a place"
         anchor = [p.detach().clone() for p in model.parameters() if p.requires_grad]
-        sent = _values(model)
+        sent = _get_values(model)
         metrics = update.run()
-        shared = _values(model)
-        model.load_state_dict(_kept(state) or sent)
-        replace(update, corrections=[Towards(anchor, self.strength)], memory=None).run()
-        state[KEY] = to_array_record(_values(model))
+        shared = _get_values(model)
+        model.load_state_dict(_load_model(state) or sent)
+        replace(update, corrections=[ProximalTerm(anchor, self.strength)], memory=None).run()
+        state[STATE_KEY] = to_array_record(_get_values(model))
         model.load_state_dict(shared)
         return metrics
 
     def personalise(
         self, model: nn.Module, examples: Examples, task: Task, batch_size: int | None, state: RecordDict
     ) -> None:
-        if kept := _kept(state):
+        if kept := _load_model(state):
             model.load_state_dict(kept)
 
 
-def _values(model: nn.Module) -> dict[str, Tensor]:
+def _get_values(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def _kept(state: RecordDict) -> dict[str, Tensor]:
+def _load_model(state: RecordDict) -> dict[str, Tensor]:
     """Return v_k; nothing where there is none yet."""
-    if KEY not in state.array_records:
+    if STATE_KEY not in state.array_records:
         return {}
-    return {name: values_of(array) for name, array in state.array_records[KEY].items()}
+    return {name: values_of(array) for name, array in state.array_records[STATE_KEY].items()}

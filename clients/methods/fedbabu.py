@@ -26,7 +26,7 @@ from clients.tasks import Task
 from clients.training import LocalUpdate, Personal
 from strategies.shared.checks import require
 
-from .fedrep import OfAll, resting, split
+from .fedrep import PartialCorrection, hold_fixed, split_parameters
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FedBABU(Personal):
         require(0 < self.rate < float("inf"), "client.personal.rate", self.rate, "above 0")
 
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
-        head, body = split(model, self.head)
+        head, body = split_parameters(model, self.head)
         if not head or not body:
             known = ", ".join(name for name, _ in model.named_parameters())
             raise ValueError(
@@ -62,9 +62,11 @@ class FedBABU(Personal):
 
     def train(self, update: LocalUpdate) -> dict[str, float]:
         everything = [p for p in update.model.parameters() if p.requires_grad]
-        head, _ = split(update.model, self.head)
-        with resting(head):
-            return replace(update, corrections=[OfAll(c, everything) for c in update.corrections]).run()
+        head, _ = split_parameters(update.model, self.head)
+        with hold_fixed(head):
+            return replace(
+                update, corrections=[PartialCorrection(c, everything) for c in update.corrections]
+            ).run()
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
     def personalise(

@@ -16,14 +16,14 @@ from flwr.app import ArrayRecord
 from torch.nn import Parameter
 from torch.optim import SGD
 
-from clients.correction import Correction, GradientTransform, OptimizerOf, RoundStart, Tensors
+from clients.correction import Correction, GradientTransform, OptimizerFactory, RoundStart, Tensors
 from strategies.shared import protocol
 from strategies.shared.arrays import record_like
 
 from .uga import full_gradient
 
 
-def require_plain_sgd(optimizer: OptimizerOf, reason: str) -> None:
+def require_plain_sgd(optimizer: OptimizerFactory, reason: str) -> None:
     """Raise ``ValueError``, with the reason, for another optimiser than SGD without momentum."""
     built = optimizer([Parameter(torch.zeros(1))])
     settings = built.param_groups[0]
@@ -43,10 +43,10 @@ class ClientMomentum(Correction):
     def __init__(self, start: RoundStart) -> None:
         share = float(start.config[self.config_key])  # type: ignore[arg-type]
         momentum = start.tensors(protocol.MOMENTUM)
-        self.gradient_transform = GradientTransform(_blended, [momentum], (share,))
+        self.gradient_transform = GradientTransform(_blend_momentum, [momentum], (share,))
 
     @classmethod
-    def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
+    def check(cls, optimizer: OptimizerFactory, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` for another optimiser than SGD without momentum."""
         require_plain_sgd(optimizer, "the strategy sends the momentum of the nodes' steps")
 
@@ -79,5 +79,5 @@ class MimeMomentum(ClientMomentum):
         return {protocol.FULL_GRADIENT: self.gradient}
 
 
-def _blended(gradients: Tensors, _: Tensors, momentum: Tensors, share: float) -> Tensors:
+def _blend_momentum(gradients: Tensors, _: Tensors, momentum: Tensors, share: float) -> Tensors:
     return torch._foreach_add(torch._foreach_mul(gradients, share), momentum, alpha=1 - share)

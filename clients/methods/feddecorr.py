@@ -19,10 +19,10 @@ from clients.examples import Inputs
 from clients.tasks import Task
 from strategies.shared.checks import require
 
-from .moon import Representation, last_linear
+from .moon import Representation, find_last_linear
 
-NAME = "corrections=feddecorr"
-LEAST_VARIANCE = 1e-8
+OPTION = "corrections=feddecorr"
+MIN_VARIANCE = 1e-8
 
 
 class FedDecorr(Correction):
@@ -37,7 +37,7 @@ class FedDecorr(Correction):
     def __init__(self, start: RoundStart, beta: float = 0.1) -> None:
         self.check_settings(beta)
         self.beta = beta
-        self.own = Representation(start.model, NAME)
+        self.own = Representation(start.model, OPTION)
 
     @staticmethod
     def check_settings(beta: float) -> None:
@@ -45,7 +45,7 @@ class FedDecorr(Correction):
 
     @staticmethod
     def check_model(model: nn.Module, task: Task) -> None:
-        last_linear(model, NAME)
+        find_last_linear(model, OPTION)
 
     @property
     def has_loss_term(self) -> bool:
@@ -57,6 +57,6 @@ class FedDecorr(Correction):
         if len(z) < 2:
             return outputs.new_zeros(())
         centred = z - z.mean(0)
-        standardised = centred / (centred.square().mean(0) + LEAST_VARIANCE).sqrt()
+        standardised = centred / (centred.square().mean(0) + MIN_VARIANCE).sqrt()
         correlations = standardised.T @ standardised / len(z)
         return self.beta * correlations.square().mean()

@@ -36,7 +36,9 @@ class Dynamic(Correction):
             torch.zeros_like(p) if kept is None else values_of(kept[name]).to(p)
             for name, p in zip(self.names, self.anchor, strict=True)
         ]
-        self.gradient_transform = GradientTransform(_pulled, [self.own, self.anchor], (self.alpha,))
+        self.gradient_transform = GradientTransform(
+            _add_dynamic_terms, [self.own, self.anchor], (self.alpha,)
+        )
 
     def on_round_end(
         self, parameters: Sequence[Parameter], metrics: dict[str, float]
@@ -50,7 +52,7 @@ class Dynamic(Correction):
         return {}
 
 
-def _pulled(
+def _add_dynamic_terms(
     gradients: Tensors,
     parameters: Tensors,
     own: Tensors,

@@ -6,7 +6,7 @@ from typing import ClassVar
 from flwr.app import ArrayRecord
 from torch.nn import Parameter
 
-from clients.correction import Correction, OptimizerOf, RoundStart
+from clients.correction import Correction, OptimizerFactory, RoundStart
 from strategies.shared import protocol
 
 from .scaffold import gradient_weight
@@ -30,7 +30,7 @@ class EffectiveSteps(Correction):
         self.optimizer = start.optimizer
 
     @classmethod
-    def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
+    def check(cls, optimizer: OptimizerFactory, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` for an optimiser whose steps are no sums of gradients."""
         gradient_weight(optimizer, 1, *NEEDS_SGD)
 

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from clients.correction import Correction, RoundStart
-from clients.evaluation import num_batches, outputs_of
+from clients.evaluation import iterate_outputs, num_batches
 from clients.examples import Inputs
 from clients.tasks import Classification, Task
 from strategies.shared import protocol
-from strategies.shared.arrays import in_float64, to_array_record, values_of
+from strategies.shared.arrays import to_array_record, to_float64, values_of
 
-from .moon import Representation, last_linear
+from .moon import Representation, find_last_linear
 
-NAME = "strategy=fedproto"
+OPTION = "strategy=fedproto"
 
 
 class PrototypeDistance(Correction):
@@ -41,23 +41,23 @@ class PrototypeDistance(Correction):
         self.means = self.is_known = torch.empty(0)
         sent = start.content.get(protocol.PROTOTYPES)
         if isinstance(sent, ArrayRecord):
-            like = last_linear(start.model, NAME).weight
+            like = find_last_linear(start.model, OPTION).weight
             self.means = values_of(sent["means"]).to(like)
             self.is_known = (values_of(sent["counts"]) > 0).to(like)
         if self.has_loss_term:
-            self.own = Representation(start.model, NAME)
+            self.own = Representation(start.model, OPTION)
 
     @staticmethod
     def check_model(model: nn.Module, task: Task) -> None:
-        weight = last_linear(model, NAME).weight
+        weight = find_last_linear(model, OPTION).weight
         matrices = [tensor for tensor in model.state_dict().values() if tensor.ndim == 2]
         if matrices[-1].data_ptr() != weight.data_ptr():
             raise ValueError(
-                f"{NAME} needs a model whose last matrix is the weight of its last linear layer: reorder its layers"
+                f"{OPTION} needs a model whose last matrix is the weight of its last linear layer: reorder its layers"
             )
         if not isinstance(task, Classification):
             raise ValueError(
-                f"{NAME} needs a data set with labels, one for each example, and the task of this one is "
+                f"{OPTION} needs a data set with labels, one for each example, and the task of this one is "
                 f"{type(task).__name__}: choose another strategy"
             )
 
@@ -75,13 +75,13 @@ class PrototypeDistance(Correction):
         self, parameters: Sequence[Parameter], metrics: dict[str, float]
     ) -> dict[str, ArrayRecord]:
         """Return the node's prototypes."""
-        start, weight = self.start, last_linear(self.start.model, NAME).weight
-        own = Representation(start.model, NAME)
+        start, weight = self.start, find_last_linear(self.start.model, OPTION).weight
+        own = Representation(start.model, OPTION)
         sums = torch.zeros(weight.shape, dtype=torch.float64)
         counts = torch.zeros(len(weight), dtype=torch.int64)
-        for _, targets in outputs_of(start.model, start.examples, range(num_batches(start.examples))):
+        for _, targets in iterate_outputs(start.model, start.examples, range(num_batches(start.examples))):
             of_class = nn.functional.one_hot(targets, len(weight))
-            sums += in_float64(of_class.T.to(weight) @ own.seen.to(weight)).cpu()
+            sums += to_float64(of_class.T.to(weight) @ own.seen.to(weight)).cpu()
             counts += of_class.sum(0).cpu()
         means = (sums / counts.clamp_min(1).unsqueeze(1)).to(weight.dtype)
         return {protocol.PROTOTYPES: to_array_record({"means": means, "counts": counts})}

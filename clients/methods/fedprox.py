@@ -13,7 +13,7 @@ from torch.nn import Parameter
 
 from clients.correction import Correction, GradientTransform, RoundStart, Tensors
 from strategies.shared import protocol
-from strategies.shared.arrays import in_float64
+from strategies.shared.arrays import to_float64
 from strategies.shared.checks import require, require_count
 
 from .uga import full_gradient
@@ -49,12 +49,12 @@ class GradientVariance(Correction):
         self, parameters: Sequence[Parameter], metrics: dict[str, float]
     ) -> dict[str, ArrayRecord]:
         coordinates = sum(square.numel() for square in self.squares)
-        total = sum(float(in_float64(square).sum()) for square in self.squares)
+        total = sum(float(to_float64(square).sum()) for square in self.squares)
         metrics[protocol.GRADIENT_VARIANCE] = total / coordinates / max(self.steps - 1, 1)
         return {}
 
 
-class Towards(Correction):
+class ProximalTerm(Correction):
     """g <- g + mu (w - a): the gradient of (mu/2) ||w - a||^2.
 
     Parameters
@@ -64,10 +64,10 @@ class Towards(Correction):
     """
 
     def __init__(self, anchor: Sequence[Tensor], mu: float) -> None:
-        self.gradient_transform = GradientTransform(_towards, [list(anchor)], (mu,))
+        self.gradient_transform = GradientTransform(_add_proximal_gradient, [list(anchor)], (mu,))
 
 
-class Proximal(Towards):
+class Proximal(ProximalTerm):
     """g <- g + mu (w - w_t): the gradient of (mu/2) ||w - w_t||^2 (FedProx, Algorithm 2).
 
     Parameters
@@ -92,7 +92,7 @@ class Proximal(Towards):
         return cls(start, float(start.config[protocol.PROXIMAL_MU]))  # type: ignore[arg-type]
 
 
-def _towards(gradients: Tensors, parameters: Tensors, anchor: Tensors, mu: float) -> Tensors:
+def _add_proximal_gradient(gradients: Tensors, parameters: Tensors, anchor: Tensors, mu: float) -> Tensors:
     return torch._foreach_add(gradients, torch._foreach_sub(parameters, anchor), alpha=mu)
 
 
@@ -126,8 +126,8 @@ class Inexact(Correction):
         self.every = check_steps or -(-size // (start.batch_size or size))
         self.anchor = [p.detach().clone() for p in start.named.values()]
         self.first = self._norm(self.anchor)
-        self.steps = self.looked = 0
-        self.reached = 1.0
+        self.steps = self.has_measured = 0
+        self.reached_gamma = 1.0
 
     @staticmethod
     def check_settings(gamma: float, check_steps: int | None, mu: float | None) -> None:
@@ -136,7 +136,7 @@ class Inexact(Correction):
         require(mu is None or mu >= 0, "client.corrections.inexact.mu", mu, "0 or above, or null")
 
     @staticmethod
-    def no_effect(
+    def describe_no_effect(
         steps: int, per_epoch: int, gamma: float, check_steps: int | None, mu: float | None
     ) -> str:
         if gamma == 0 or steps > (check_steps or per_epoch):
@@ -151,21 +151,21 @@ class Inexact(Correction):
         self.steps += 1
         if self.gamma == 0 or self.steps % self.every:
             return False
-        self._look(parameters)
-        return self.reached <= self.gamma
+        self._measure_inexactness(parameters)
+        return self.reached_gamma <= self.gamma
 
     def on_round_end(
         self, parameters: Sequence[Parameter], metrics: dict[str, float]
     ) -> dict[str, ArrayRecord]:
-        if self.looked < self.steps:
-            self._look(parameters)
-        metrics[protocol.INEXACTNESS] = self.reached
+        if self.has_measured < self.steps:
+            self._measure_inexactness(parameters)
+        metrics[protocol.INEXACTNESS] = self.reached_gamma
         return {}
 
-    def _look(self, parameters: Sequence[Parameter]) -> None:
+    def _measure_inexactness(self, parameters: Sequence[Parameter]) -> None:
         norm = self._norm(parameters)
-        self.reached = norm / self.first if self.first else float(norm > 0)
-        self.looked = self.steps
+        self.reached_gamma = norm / self.first if self.first else float(norm > 0)
+        self.has_measured = self.steps
         self.start.model.train()
 
     def _norm(self, parameters: Sequence[Tensor]) -> float:
@@ -174,5 +174,5 @@ class Inexact(Correction):
         gradients = full_gradient(start.model, start.examples, start.task, start.batch_size)
         total = 0.0
         for g, p, anchor in zip(gradients, parameters, self.anchor, strict=True):
-            total += float(in_float64(g.add_(p.detach() - anchor, alpha=self.mu)).square().sum())
+            total += float(to_float64(g.add_(p.detach() - anchor, alpha=self.mu)).square().sum())
         return total**0.5

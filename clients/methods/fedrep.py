@@ -23,7 +23,7 @@ from torch.nn import Parameter
 from clients.correction import Correction
 from clients.examples import Inputs
 from clients.fast.trace import Step
-from clients.private import private
+from clients.private import select_private
 from clients.training import LocalUpdate, Personal
 from strategies.shared.checks import require
 from strategies.shared.seeding import Purpose, torch_seed
@@ -46,7 +46,7 @@ class FedRep(Personal):
         require(whole, "client.personal.head_epochs", self.head_epochs, "a whole number, 0 or above")
 
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
-        if not split(model, private)[0]:
+        if not split_parameters(model, private)[0]:
             raise ValueError(
                 f"client.personal=FedRep trains a node's own layers by themselves, and with client.private="
                 f"{list(private)} there are none to train: set client.private=[last]"
@@ -55,7 +55,7 @@ class FedRep(Personal):
     def train(self, update: LocalUpdate) -> dict[str, float]:
         if self.head_epochs == 0:
             return update.run()
-        head, body = split(update.model, update.training.private)
+        head, body = split_parameters(update.model, update.training.private)
         everything = [p for p in update.model.parameters() if p.requires_grad]
         of_head = replace(
             update,
@@ -64,13 +64,15 @@ class FedRep(Personal):
             corrections=(),
             memory=None,
         )
-        with resting(body):
+        with hold_fixed(body):
             of_head.run()
-        with resting(head):
-            return replace(update, corrections=[OfAll(c, everything) for c in update.corrections]).run()
+        with hold_fixed(head):
+            return replace(
+                update, corrections=[PartialCorrection(c, everything) for c in update.corrections]
+            ).run()
 
 
-class OfAll(Correction):
+class PartialCorrection(Correction):
     """A correction made for all parameters, applied while some of them are fixed and have no gradient.
 
     Parameters
@@ -105,24 +107,24 @@ class OfAll(Correction):
         self.inner.transform_gradients(self.parameters)
 
     @property
-    def may_end(self) -> bool:
+    def can_end_early(self) -> bool:
         """Whether it can end a round before its last step."""
-        return self.inner.may_end
+        return self.inner.can_end_early
 
     def should_stop(self, parameters: Sequence[Parameter]) -> bool:
-        with _awake([p for p in self.parameters if not p.requires_grad]):
+        with _let_require_gradients([p for p in self.parameters if not p.requires_grad]):
             return self.inner.should_stop(self.parameters)
 
 
-def split(model: nn.Module, patterns: Sequence[str]) -> tuple[list[Parameter], list[Parameter]]:
+def split_parameters(model: nn.Module, patterns: Sequence[str]) -> tuple[list[Parameter], list[Parameter]]:
     """Return the trained parameters that match the patterns, and the others."""
-    own = private(model, patterns)
+    own = select_private(model, patterns)
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     return [p for name, p in named if name in own], [p for name, p in named if name not in own]
 
 
 @contextmanager
-def resting(parameters: Sequence[Parameter]) -> Iterator[None]:
+def hold_fixed(parameters: Sequence[Parameter]) -> Iterator[None]:
     """Keep these parameters fixed meanwhile."""
     for p in parameters:
         p.requires_grad_(False)
@@ -135,7 +137,7 @@ def resting(parameters: Sequence[Parameter]) -> Iterator[None]:
 
 
 @contextmanager
-def _awake(parameters: Sequence[Parameter]) -> Iterator[None]:
+def _let_require_gradients(parameters: Sequence[Parameter]) -> Iterator[None]:
     """Let fixed parameters require gradients meanwhile."""
     for p in parameters:
         p.requires_grad_(True)

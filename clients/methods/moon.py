@@ -28,8 +28,8 @@ from clients.tasks import Task
 from strategies.shared.arrays import to_array_record, values_of
 from strategies.shared.checks import require
 
-NAME = "corrections=moon"
-KEY = "moon"  # ArrayRecord of a node's state: its last model
+OPTION = "corrections=moon"
+STATE_KEY = "moon"  # ArrayRecord of a node's state: its last model
 
 
 class Moon(Correction):
@@ -51,11 +51,11 @@ class Moon(Correction):
         self.check_model(start.model, start.task)  # in the first round, too
         self.fixed: list[Representation] = []
         if self.has_loss_term:
-            kept = self.state.array_records[KEY].items()
+            kept = self.state.array_records[STATE_KEY].items()
             last = copy.deepcopy(start.model)
             last.load_state_dict({name: values_of(array) for name, array in kept})
-            self.fixed = [Representation(m.eval(), NAME) for m in (copy.deepcopy(start.model), last)]
-            self.own = Representation(start.model, NAME)
+            self.fixed = [Representation(m.eval(), OPTION) for m in (copy.deepcopy(start.model), last)]
+            self.own = Representation(start.model, OPTION)
 
     @staticmethod
     def check_settings(mu: float, temperature: float) -> None:
@@ -64,12 +64,12 @@ class Moon(Correction):
 
     @staticmethod
     def check_model(model: nn.Module, task: Task) -> None:
-        last_linear(model, NAME)
+        find_last_linear(model, OPTION)
 
     @property
     def has_loss_term(self) -> bool:
         """Whether it adds to the loss: not in a node's first round."""
-        return self.mu > 0 and KEY in self.state.array_records
+        return self.mu > 0 and STATE_KEY in self.state.array_records
 
     def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
         with torch.no_grad():
@@ -83,7 +83,7 @@ class Moon(Correction):
     ) -> dict[str, ArrayRecord]:
         """Keep the model in the node's state."""
         values = self.model.state_dict().items()
-        self.state[KEY] = to_array_record({name: tensor.clone() for name, tensor in values})
+        self.state[STATE_KEY] = to_array_record({name: tensor.clone() for name, tensor in values})
         return {}
 
 
@@ -102,7 +102,7 @@ class Representation:
         def see(_: nn.Module, given: tuple[Tensor, ...]) -> None:
             seen[:] = given[:1]
 
-        handle = last_linear(model, who).register_forward_pre_hook(see)
+        handle = find_last_linear(model, who).register_forward_pre_hook(see)
         self._seen = seen
         finalize(self, handle.remove)  # the model is the next node's too
 
@@ -117,7 +117,7 @@ class Representation:
         return self.seen
 
 
-def last_linear(model: nn.Module, who: str) -> nn.Linear:
+def find_last_linear(model: nn.Module, who: str) -> nn.Linear:
     """Return a model's last linear layer; raise ``ValueError`` where there is none."""
     linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     if not linear:

@@ -26,7 +26,7 @@ from clients.correction import Correction
 from clients.examples import Examples, Inputs
 from clients.fast.trace import Step
 from clients.tasks import Task
-from clients.training import LocalUpdate, Personal, WithTerms
+from clients.training import CorrectedTask, LocalUpdate, Personal
 from strategies.shared.checks import require
 from strategies.shared.seeding import Purpose, torch_seed
 
@@ -34,7 +34,9 @@ from .uga import full_gradient
 
 
 @torch.enable_grad()  # type: ignore[no-untyped-call]
-def hessian_product(loss: Tensor, parameters: Sequence[Tensor], vectors: Sequence[Tensor]) -> list[Tensor]:
+def compute_hessian_product(
+    loss: Tensor, parameters: Sequence[Tensor], vectors: Sequence[Tensor]
+) -> list[Tensor]:
     """Return H v, a tensor for each parameter, as in ``vectors`` (Pearlmutter, 1994).
 
     ``loss`` is differentiated twice: its operations need second derivatives.
@@ -47,7 +49,7 @@ def hessian_product(loss: Tensor, parameters: Sequence[Tensor], vectors: Sequenc
     return list(torch.autograd.grad(outputs, parameters, along, materialize_grads=True))
 
 
-Taken = tuple[Sequence[Tensor], dict[str, Tensor]]  # a step's gradient and metrics
+GradientAndMetrics = tuple[Sequence[Tensor], dict[str, Tensor]]  # a step's gradient and metrics
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class PerFedAvg(Personal):
         draws = torch.Generator().manual_seed(torch_seed(update.seed, Purpose.META))
         device = next(update.model.parameters()).device
         others = training.with_duration(steps=steps).batches(examples, device, draws)
-        return replace(update, corrections=[*update.corrections, Meta(self, update, others)]).run()
+        return replace(update, corrections=[*update.corrections, MetaGradient(self, update, others)]).run()
 
     @torch.no_grad()
     def personalise(
@@ -85,7 +87,7 @@ class PerFedAvg(Personal):
             p.sub_(g, alpha=self.alpha)
 
 
-class Meta(Correction):
+class MetaGradient(Correction):
     """Takes the gradient after a step of alpha, and differentiates through that step.
 
     Parameters
@@ -100,12 +102,12 @@ class Meta(Correction):
     ) -> None:
         self.method, self.others = method, others
         terms = [each for each in update.corrections if each.has_loss_term or each.replaces_loss]
-        self.objective = WithTerms(update.model, update.task, terms)
+        self.objective = CorrectedTask(update.model, update.task, terms)
 
     def wrap_gradient(self, step: Step) -> Step:
         alpha = self.method.alpha
 
-        def after_a_step(parameters: Sequence[Tensor], *batch: Tensor) -> Taken:
+        def after_a_step(parameters: Sequence[Tensor], *batch: Tensor) -> GradientAndMetrics:
             before = [p.detach().clone() for p in parameters]
             slopes, _ = step(parameters, *next(self.others))
             for p, slope in zip(parameters, slopes, strict=True):
@@ -116,7 +118,7 @@ class Meta(Correction):
             if self.method.first_order:
                 return slopes, sums
             loss, _ = self.objective.loss(*next(self.others))
-            curved = hessian_product(loss, parameters, slopes)
+            curved = compute_hessian_product(loss, parameters, slopes)
             return [slope.sub(each, alpha=alpha) for slope, each in zip(slopes, curved, strict=True)], sums
 
         return after_a_step

@@ -58,16 +58,18 @@ class PFedMe(Personal):
         require(self.inner_rate * self.strength < 2, "client.personal.inner_rate", self.inner_rate, limit)
 
     def train(self, update: LocalUpdate) -> dict[str, float]:
-        return replace(update, corrections=[*update.corrections, Envelope(self)]).run()
+        return replace(update, corrections=[*update.corrections, MoreauGradient(self)]).run()
 
     @torch.no_grad()
     def personalise(
         self, model: nn.Module, examples: Examples, task: Task, batch_size: int | None, state: RecordDict
     ) -> None:
         trained = [p for p in model.parameters() if p.requires_grad]
-        self.approach(trained, lambda: full_gradient(model, examples, task, batch_size))
+        self.take_inner_steps(trained, lambda: full_gradient(model, examples, task, batch_size))
 
-    def approach(self, parameters: Sequence[Tensor], gradient: Callable[[], Sequence[Tensor]]) -> None:
+    def take_inner_steps(
+        self, parameters: Sequence[Tensor], gradient: Callable[[], Sequence[Tensor]]
+    ) -> None:
         """Take the inner steps, in place, from w to theta."""
         anchors = [p.detach().clone() for p in parameters]
         for _ in range(self.inner_steps):
@@ -75,7 +77,7 @@ class PFedMe(Personal):
                 p.sub_(slope + self.strength * (p - w), alpha=self.inner_rate)
 
 
-class Envelope(Correction):
+class MoreauGradient(Correction):
     """Takes the gradient of Moreau's envelope.
 
     Parameters
@@ -98,7 +100,7 @@ class Envelope(Correction):
                     sums.update(sums_there)
                 return slopes
 
-            self.method.approach(parameters, gradient)
+            self.method.take_inner_steps(parameters, gradient)
             slopes = [self.method.strength * (w - p) for w, p in zip(before, parameters, strict=True)]
             for p, w in zip(parameters, before, strict=True):
                 p.copy_(w)

@@ -13,14 +13,14 @@ from flwr.app import ArrayRecord, ConfigRecord
 from torch import Tensor
 from torch.nn import Parameter
 
-from clients.correction import Correction, GradientTransform, OptimizerOf, RoundStart, Tensors
+from clients.correction import Correction, GradientTransform, OptimizerFactory, RoundStart, Tensors
 from strategies.shared import protocol
 from strategies.shared.arrays import to_array_record, values_of
 
 from .fedcm import require_plain_sgd
 from .scaffold import counted_round
 
-SCALE = "scale"  # p / gamma of the round that CONTROL_END is of
+SCALE_KEY = "scale"  # p / gamma of the round that CONTROL_END is of
 
 
 class LocalVariate(Correction):
@@ -35,11 +35,11 @@ class LocalVariate(Correction):
         self.probability = float(start.config[self.config_key])  # type: ignore[arg-type]
         self.server_round = int(start.config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         self.names = list(start.named)
-        self.own = self._renewed(start)
-        self.gradient_transform = GradientTransform(_shifted, [self.own])
+        self.own = self._renew_variate(start)
+        self.gradient_transform = GradientTransform(_subtract_variate, [self.own])
 
     @classmethod
-    def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
+    def check(cls, optimizer: OptimizerFactory, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` for another optimiser than SGD without momentum."""
         require_plain_sgd(optimizer, "Scaffnew takes how far a node has moved for a sum of gradients")
 
@@ -57,25 +57,27 @@ class LocalVariate(Correction):
         self.state[protocol.CONTROL] = self._record(self.own)
         self.state[protocol.CONTROL_END] = self._record(parameters)
         self.state[protocol.CONTROL_ROUNDS] = ConfigRecord(
-            {protocol.CONTROL: self.server_round, SCALE: scale}
+            {protocol.CONTROL: self.server_round, SCALE_KEY: scale}
         )
         return {}
 
-    def _renewed(self, start: RoundStart) -> list[Tensor]:
+    def _renew_variate(self, start: RoundStart) -> list[Tensor]:
         """Return h_k at the model that the server sent."""
         parameters = [p.detach() for p in start.named.values()]
         kept = self.state.config_records.get(protocol.CONTROL_ROUNDS)
         counted = counted_round(start.config, start.partition_id)
         if kept is None or counted == 0:
             return [torch.zeros_like(p) for p in parameters]
-        own, ends = (self._kept(name, parameters) for name in (protocol.CONTROL, protocol.CONTROL_END))
+        own, ends = (
+            self._load_tensors(name, parameters) for name in (protocol.CONTROL, protocol.CONTROL_END)
+        )
         if counted not in (None, kept[protocol.CONTROL]):
             return own
-        scale = float(kept[SCALE])  # type: ignore[arg-type]
+        scale = float(kept[SCALE_KEY])  # type: ignore[arg-type]
         moves = torch._foreach_sub(parameters, ends)
         return list(torch._foreach_add(own, moves, alpha=scale))
 
-    def _kept(self, name: str, parameters: Sequence[Tensor]) -> list[Tensor]:
+    def _load_tensors(self, name: str, parameters: Sequence[Tensor]) -> list[Tensor]:
         record = self.state.array_records[name]
         return [values_of(record[key]).to(p) for key, p in zip(self.names, parameters, strict=True)]
 
@@ -85,5 +87,5 @@ class LocalVariate(Correction):
         )
 
 
-def _shifted(gradients: Tensors, _: Tensors, own: Tensors) -> Tensors:
+def _subtract_variate(gradients: Tensors, _: Tensors, own: Tensors) -> Tensors:
     return torch._foreach_sub(gradients, own)

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD
 
-from clients.correction import Correction, GradientTransform, OptimizerOf, RoundStart, Tensors
+from clients.correction import Correction, GradientTransform, OptimizerFactory, RoundStart, Tensors
 from strategies.shared import protocol
 from strategies.shared.arrays import record_like, values_of
 
@@ -48,14 +48,14 @@ class ControlStore:
     def __init__(self, state: RecordDict, counted: int | None) -> None:
         self.state = state
         self.variate: ArrayRecord | None = None
-        self.made = 0
+        self.rounds = 0
         rounds = state.config_records.get(protocol.CONTROL_ROUNDS)
         if rounds is None or counted == 0:
             return
         for name in (protocol.CONTROL, protocol.CONTROL_BEFORE):
             if counted in (None, rounds[name]):
                 self.variate = state.array_records.get(name)
-                self.made = int(rounds[name])  # type: ignore[arg-type]
+                self.rounds = int(rounds[name])  # type: ignore[arg-type]
                 return
 
     def renew(self, variate: ArrayRecord, server_round: int) -> None:
@@ -63,7 +63,7 @@ class ControlStore:
         if self.variate is not None:
             self.state[protocol.CONTROL_BEFORE] = self.variate
         self.state[protocol.CONTROL] = variate
-        made = {protocol.CONTROL: server_round, protocol.CONTROL_BEFORE: self.made}
+        made = {protocol.CONTROL: server_round, protocol.CONTROL_BEFORE: self.rounds}
         self.state[protocol.CONTROL_ROUNDS] = ConfigRecord(dict(made))
 
 
@@ -78,7 +78,7 @@ def counted_round(config: ConfigRecord, partition_id: int) -> int | None:
     return config[protocol.CONTROL_COUNTED][lost.index(partition_id)]  # type: ignore[index,return-value]
 
 
-def gradient_weight(optimizer: OptimizerOf, steps: int, who: str, remedy: str) -> float:
+def gradient_weight(optimizer: OptimizerFactory, steps: int, who: str, remedy: str) -> float:
     """Return how far a parameter moves, in learning rates, whose gradient is 1 in each of ``steps`` steps.
 
     It is ``steps`` in plain SGD, and the norm |a|_1 of FedNova (Wang et al., NeurIPS 2020, section 4) with
@@ -103,7 +103,7 @@ def gradient_weight(optimizer: OptimizerOf, steps: int, who: str, remedy: str) -
     return total
 
 
-RESTRICTED = (
+RESTRICTION_ERROR = (
     "SCAFFOLD's option 2 computes a node's gradient from how far it has moved, and this compression lets "
     "it go in some directions alone: set strategy.option=1 (in groups +strategy.inner.option=1), or "
     "compression=sketch"
@@ -138,14 +138,14 @@ class ControlVariate(Correction):
             for name, p in named.items()
         ]
         self.shift = [c - own for c, own in zip(start.tensors(protocol.CONTROL), self.own, strict=True)]
-        self.gradient_transform = GradientTransform(_shifted, [self.shift])
+        self.gradient_transform = GradientTransform(_add_shift, [self.shift])
         self.optimizer = start.optimizer
         self.renewal: Sequence[Tensor] | None = None
         if start.config[protocol.CONTROL_OPTION] == 1:
             self.renewal = full_gradient(start.model, start.examples, start.task, start.batch_size)
 
     @classmethod
-    def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
+    def check(cls, optimizer: OptimizerFactory, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` where a node under option 2 moves by anything but sums of its gradients."""
         if not cls.uses_displacement(config):
             return
@@ -160,12 +160,14 @@ class ControlVariate(Correction):
         self, parameters: Sequence[Parameter], metrics: dict[str, float]
     ) -> dict[str, ArrayRecord]:
         """Renew c_k in the node's state; return its change for the server."""
-        renewed = self._renewed(parameters, metrics)
+        renewed = self._renew_variate(parameters, metrics)
         changes = [new - own for new, own in zip(renewed, self.own, strict=True)]
         self.store.renew(self._record(renewed), self.server_round)
         return {protocol.CONTROL: self._record(changes)}
 
-    def _renewed(self, parameters: Sequence[Parameter], metrics: Mapping[str, float]) -> Sequence[Tensor]:
+    def _renew_variate(
+        self, parameters: Sequence[Parameter], metrics: Mapping[str, float]
+    ) -> Sequence[Tensor]:
         """Return the new c_k."""
         if self.renewal is not None:
             return self.renewal
@@ -184,5 +186,5 @@ class ControlVariate(Correction):
         return record_like(self.sent, values)
 
 
-def _shifted(gradients: Tensors, _: Tensors, shift: Tensors) -> Tensors:
+def _add_shift(gradients: Tensors, _: Tensors, shift: Tensors) -> Tensors:
     return torch._foreach_add(gradients, shift)

@@ -30,12 +30,12 @@ from clients.tasks import Task
 from clients.training import LocalTraining, LocalUpdate
 from strategies.shared import protocol
 
-NO_CORRECTIONS = (
+CORRECTIONS_ERROR = (
     "client=keep_trace differentiates through plain gradient steps, and takes no corrections: choose a "
     "strategy that asks for none, such as fedavg or fedmeta, corrections=none, personal=none and no random "
     "mask"
 )
-PLAIN = {"momentum": 0, "weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}
+PLAIN_SGD = {"momentum": 0, "weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class TracedUpdate(LocalUpdate):
         ValueError : for corrections, which the trace would not see
         """
         if self.corrections:
-            raise ValueError(NO_CORRECTIONS)
+            raise ValueError(CORRECTIONS_ERROR)
         start = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         rate = self.training.lr * self.training.schedule(self.server_round)
         values: dict[str, Tensor] = dict(start)
@@ -78,7 +78,7 @@ class TracedUpdate(LocalUpdate):
 class KeepTrace(LocalTraining):
     """Local training that ends in a gradient at the model that was sent; its optimiser is plain SGD."""
 
-    corrected: ClassVar[bool] = False
+    can_correct: ClassVar[bool] = False
     update_type: ClassVar[type[LocalUpdate]] = TracedUpdate
     local_epochs: int | None = 2
 
@@ -86,14 +86,14 @@ class KeepTrace(LocalTraining):
         """Refuse what would not be part of the trace."""
         super().__post_init__()
         built = self.optimizer([Parameter(torch.zeros(1))])
-        plain = type(built) is SGD and all(built.param_groups[0][k] == v for k, v in PLAIN.items())
+        plain = type(built) is SGD and all(built.param_groups[0][k] == v for k, v in PLAIN_SGD.items())
         if not plain or self.keep_optimizer or self.max_grad_norm is not None:
             raise ValueError(
                 "client=keep_trace differentiates through plain gradient steps: leave client.optimizer at "
                 "SGD with lr alone, and client.keep_optimizer and client.max_grad_norm as they are"
             )
         if self.corrections or self.personal:
-            raise ValueError(NO_CORRECTIONS)
+            raise ValueError(CORRECTIONS_ERROR)
 
     def steps(self, size: int) -> int:
         """Return how many steps a node with ``size`` examples takes: its last epoch is one."""
@@ -111,7 +111,7 @@ def full_gradient(model: nn.Module, examples: Examples, task: Task, batch_size: 
     """Return the gradient at the model's parameters."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     total = [torch.zeros_like(p) for p in parameters]
-    for loss, share in _losses(model, examples, task, batch_size):
+    for loss, share in _iterate_losses(model, examples, task, batch_size):
         for sum_, g in zip(
             total, torch.autograd.grad(loss, parameters, materialize_grads=True), strict=True
         ):
@@ -122,10 +122,10 @@ def full_gradient(model: nn.Module, examples: Examples, task: Task, batch_size: 
 @torch.no_grad()
 def full_loss(model: nn.Module, examples: Examples, task: Task, batch_size: int | None) -> float:
     """Return the loss that the node minimises, which need not be the one that the task reports."""
-    return float(sum(share * loss for loss, share in _losses(model, examples, task, batch_size)))
+    return float(sum(share * loss for loss, share in _iterate_losses(model, examples, task, batch_size)))
 
 
-def _losses(
+def _iterate_losses(
     model: nn.Module, examples: Examples, task: Task, batch_size: int | None
 ) -> Iterator[tuple[Tensor, float]]:
     """Yield the loss of each batch, and its weight in the mean."""

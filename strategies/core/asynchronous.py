@@ -37,18 +37,18 @@ from torch import Tensor
 from strategies.parts.layout import Layout
 from strategies.parts.privacy import NoPrivacy
 from strategies.parts.staleness import PolynomialStaleness, Staleness
-from strategies.parts.updates import Lacking, NoStep, Updates
+from strategies.parts.updates import MissingReplies, NoStep, Updates
 from strategies.parts.weighting import Uniform, Weighting
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
-from .client_registry import sample
+from .client_registry import sample_partitions
 from .clock import ConstantClock, VirtualClock
 from .pseudo_gradient import PseudoGradientStrategy
-from .replies import Collected, metrics_of, scalar_metrics
-from .strategy import HasEnough
+from .replies import SoundReplies, metrics_of, scalar_metrics
+from .strategy import HasEnoughReplies
 
-NO_ARRIVALS = (
+ARRIVALS_ERROR = (
     "{name} with clock=None takes replies as they arrive, and a {grid} waits for all: give it a clock, or a grid "
     "with receive_arrivals (baselines.grids.superlink.PollingGrid)"
 )
@@ -103,7 +103,7 @@ class AsynchronousStrategy(PseudoGradientStrategy):
     staleness : s(tau), the factor of an update that is tau steps old
     """
 
-    keeps_time: ClassVar[bool] = True
+    is_asynchronous: ClassVar[bool] = True
     weighting: Weighting = Uniform()
     buffer_size: int = 1
     clock: VirtualClock | None = field(default_factory=ConstantClock)
@@ -118,7 +118,7 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         """Refuse a buffer that can never be full, and what acts on synchronous rounds."""
         super().__post_init__()
         require_count("strategy.buffer_size", self.buffer_size)
-        size, most = self.buffer_size, self.most_in_round
+        size, most = self.buffer_size, self.max_nodes_in_round
         limit = f"at most nodes_per_round={most}, the nodes at work at once"
         require(most is None or size <= most, "strategy.buffer_size", size, limit)
         limit = f"at most strategy.buffer_size={size}, the updates of a step"
@@ -156,13 +156,15 @@ class AsynchronousStrategy(PseudoGradientStrategy):
     # ---- a round -------------------------------------------------------------------------------
 
     @property
-    def has_enough(self) -> HasEnough | None:
+    def has_enough(self) -> HasEnoughReplies | None:
         return None if self.clock is not None else self._is_filled_by
 
     def _is_filled_by(self, replies: Sequence[Message]) -> bool:
         """Say whether the sound ones among a round's replies so far fill the buffer."""
         if (missing := self.buffer_size - len(self._waiting)) > 0 and self.layout is not None:
-            sound = self._read(self._answers(MessageType.TRAIN, replies), self.layout).replies
+            sound = self._stack_replies(
+                self._match_replies(MessageType.TRAIN, replies), self.layout
+            ).replies
             return len(sound) >= missing
         return True
 
@@ -180,7 +182,7 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         ValueError : without a clock, on a grid that would wait for all replies
         """
         if self.clock is None and not hasattr(grid, "receive_arrivals"):
-            raise ValueError(NO_ARRIVALS.format(name=self.name, grid=type(grid).__name__))
+            raise ValueError(ARRIVALS_ERROR.format(name=self.name, grid=type(grid).__name__))
         if self.clock is not None:
             self._at_work = {}  # who has not answered in its round never will
         messages = super().configure_train(server_round, arrays, config, grid)
@@ -195,11 +197,11 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         idle = [k for k in partition_ids if k not in self._waiting and k not in self._at_work]
         at_work = len(partition_ids) - len(idle)
         count = max(0, self.count_in_round(len(partition_ids)) - at_work)
-        return sample(idle, count, self.seed, server_round) if count else []
+        return sample_partitions(idle, count, self.seed, server_round) if count else []
 
-    def choose_judges(self, partition_ids: list[int], server_round: int) -> list[int]:
+    def choose_evaluators(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the judges that are not at work; after the last round, all of them."""
-        judges = super().choose_judges(partition_ids, server_round)
+        judges = super().choose_evaluators(partition_ids, server_round)
         is_last = server_round == self._num_rounds
         return [k for k in judges if is_last or k not in self._at_work]
 
@@ -213,12 +215,12 @@ class AsynchronousStrategy(PseudoGradientStrategy):
             metrics[protocol.VIRTUAL_SECONDS] = self._now - before
         return arrays, metrics
 
-    def _answers(self, message_type: str, replies: Iterable[Message]) -> dict[int, Message]:
+    def _match_replies(self, message_type: str, replies: Iterable[Message]) -> dict[int, Message]:
         """Return the replies to what nodes at work were sent, also in earlier rounds, as they have come."""
         if message_type != MessageType.TRAIN:
-            return super()._answers(message_type, replies)
+            return super()._match_replies(message_type, replies)
         self._sent = {k: node.message for k, node in self._at_work.items()}
-        answered = super()._answers(message_type, replies)
+        answered = super()._match_replies(message_type, replies)
         if self.clock is None:  # the others go on
             self._sent = {k: self._sent[k] for k in answered}
         return answered
@@ -229,9 +231,11 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         by_message = {node.message.metadata.message_id: node for node in self._at_work.values()}
         return by_message[reply.metadata.reply_to_message_id].start
 
-    def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> Collected:
+    def _collect_replies(
+        self, server_round: int, answered: Mapping[int, Message], layout: Layout
+    ) -> SoundReplies:
         """Let the round's replies wait for their arrival; return the first K of all that wait."""
-        collected = super()._collect(server_round, answered, layout)
+        collected = super()._collect_replies(server_round, answered, layout)
         updates = collected.updates
         arrivals = self._arrivals({k: collected.replies[k] for k in answered if k in collected.replies})
         for row, (k, reply) in enumerate(collected.replies.items()):
@@ -258,8 +262,8 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         }
 
     def _stack(
-        self, server_round: int, arrived: dict[int, WaitingUpdate], collected: Collected, layout: Layout
-    ) -> Collected:
+        self, server_round: int, arrived: dict[int, WaitingUpdate], collected: SoundReplies, layout: Layout
+    ) -> SoundReplies:
         """Return the updates that have arrived as those of the round, with its faults."""
         ages = {k: server_round - update.started for k, update in arrived.items()}
         records = {
@@ -282,23 +286,25 @@ class AsynchronousStrategy(PseudoGradientStrategy):
             metrics,
         )
         moved = bool(updates.deltas.any())
-        return Collected(updates, None, collected.faults, moved, replies, collected.lacking)
+        return SoundReplies(updates, None, collected.faults, moved, replies, collected.missing_metrics)
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         if (count := len(updates.partition_ids)) < self.buffer_size:
-            raise Lacking(f"{count} updates wait for a step, strategy.buffer_size={self.buffer_size}")
+            raise MissingReplies(
+                f"{count} updates wait for a step, strategy.buffer_size={self.buffer_size}"
+            )
         return super().take_step(server_round, updates)
 
-    def _fail(
+    def _count_failed_round(
         self, server_round: int, lack: NoStep, faults: dict[int, str], answered: Mapping[int, Message]
     ) -> None:
         """Count a round without a step, unless nodes are at work: theirs may be sound."""
         if not self._at_work:
-            super()._fail(server_round, lack, faults, answered)
+            super()._count_failed_round(server_round, lack, faults, answered)
 
-    def _go_back(self, server_round: int) -> ArrayRecord | None:
+    def _roll_back(self, server_round: int) -> ArrayRecord | None:
         """Return to the last good model, unless nodes are at work: most of all nodes must find a model bad."""
-        return None if self._at_work else super()._go_back(server_round)
+        return None if self._at_work else super()._roll_back(server_round)
 
     # ---- saved and resumed ---------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from strategies.shared.seeding import Purpose, generator
 
 from .replies import metrics_of
 
-POSITIVE = "a number above 0"
+POSITIVE_NUMBER = "a number above 0"
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ class ConstantClock(VirtualClock):
         super().__post_init__()
         for name in ("seconds_per_step", "available_period"):
             value = getattr(self, name)
-            require(0 < value < math.inf, f"clock.{name}", value, POSITIVE)
+            require(0 < value < math.inf, f"clock.{name}", value, POSITIVE_NUMBER)
         speed, share = self.bytes_per_second, self.available_share
-        require(speed is None or speed > 0, "clock.bytes_per_second", speed, f"{POSITIVE}, or null")
+        require(speed is None or speed > 0, "clock.bytes_per_second", speed, f"{POSITIVE_NUMBER}, or null")
         require(0 < share <= 1, "clock.available_share", share, "above 0, at most 1")
 
     def factors(self, draws: Iterable[float]) -> tuple[float, float]:
@@ -173,7 +173,7 @@ class LognormalClock(ConstantClock):
 
 
 COLUMNS = ("node", "seconds_per_step", "bytes_per_second")
-WINDOW = ("available_from", "available_until")
+WINDOW_COLUMNS = ("available_from", "available_until")
 
 
 def _with_windows(before: Profile | None, profile: Profile) -> Profile:
@@ -226,20 +226,20 @@ class TraceClock(VirtualClock):
         profiles: dict[int, Profile] = {}
         for number, row in enumerate(rows, start=2):
             try:
-                node, profile = self._read(row)
+                node, profile = self._read_row(row)
                 profiles[node] = _with_windows(profiles.get(node), profile)
             except (KeyError, TypeError, ValueError) as error:
-                columns = ", ".join((*COLUMNS, *WINDOW))
+                columns = ", ".join((*COLUMNS, *WINDOW_COLUMNS))
                 raise ValueError(
                     f"clock.path={self.path}, line {number}: expected numbers above 0 under {columns} ({error})"
                 ) from error
         return profiles
 
-    def _read(self, row: dict[str, str]) -> tuple[int, Profile]:
+    def _read_row(self, row: dict[str, str]) -> tuple[int, Profile]:
         """Return a row's node and profile; raise ``ValueError`` or ``KeyError`` for an invalid row."""
         node, seconds = int(row["node"]), float(row["seconds_per_step"])
         bandwidth = float(row["bytes_per_second"] or math.inf)
-        window = tuple(float(row[name]) for name in WINDOW if (row.get(name) or "").strip())
+        window = tuple(float(row[name]) for name in WINDOW_COLUMNS if (row.get(name) or "").strip())
         if node < 0 or not 0 < seconds < math.inf or not bandwidth > 0:
             raise ValueError("out of range")
         if window and not (len(window) == 2 and 0 <= window[0] < window[1] <= (self.period or math.inf)):

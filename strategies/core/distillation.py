@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord
 from torch import Tensor
 
 from strategies.parts.layout import Layout
-from strategies.shared.arrays import in_float64, values_of
+from strategies.shared.arrays import to_float64, values_of
 from strategies.shared.checks import require, require_count
 
 from .strategy import ServerData
@@ -90,4 +90,4 @@ def predict(data: ServerData, model: ArrayRecord, rows: Tensor) -> Tensor:
     """Return a model's logits for these inputs in float64, in which the mean of equal ones is exact."""
     arrays = {name: values_of(array) for name, array in model.items()}
     parts = [data.compute_outputs(arrays, part) for part in torch.split(rows, ROWS_AT_ONCE)]
-    return in_float64(torch.cat(parts))
+    return to_float64(torch.cat(parts))

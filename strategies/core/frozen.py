@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from strategies.parts.layout import Layout
 from strategies.shared import protocol
-from strategies.shared.arrays import without
+from strategies.shared.arrays import remove_arrays
 
 from .client_registry import ClientRegistry
 from .replies import read_config
@@ -42,19 +42,19 @@ class FrozenParameters:
         layout = self.layout
         arrays, config = content.array_records[protocol.ARRAYS], content.config_records[protocol.CONFIG]
         hashed = ConfigRecord({**config, protocol.FROZEN: layout.frozen_hash})
-        rest = without(arrays, layout.frozen)
+        rest = remove_arrays(arrays, layout.frozen)
         trained = RecordDict({**content, protocol.ARRAYS: rest, protocol.CONFIG: hashed})
         named = ConfigRecord({**hashed, protocol.FROZEN_NAMES: list(layout.frozen)})
         whole = RecordDict({**content, protocol.CONFIG: named})
         return trained, dict.fromkeys(
-            (k for k, node in receivers.items() if not self._is_at(k, node)), whole
+            (k for k, node in receivers.items() if not self._has_frozen(k, node)), whole
         )
 
-    def _is_at(self, partition_id: int, node: int) -> bool:
+    def _has_frozen(self, partition_id: int, node: int) -> bool:
         holder, known = self.registry.frozen_at.get(partition_id, (None, ""))
         return known == self.layout.frozen_hash and holder in (None, node)
 
-    def note(self, sent: Mapping[int, Message], answered: Mapping[int, Message]) -> None:
+    def record_receivers(self, sent: Mapping[int, Message], answered: Mapping[int, Message]) -> None:
         """Note which of the nodes that were asked have them, by their replies."""
         expected, holders = self.layout.frozen_hash, self.registry.frozen_at
         for k, message in sent.items():

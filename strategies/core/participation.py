@@ -17,27 +17,27 @@ from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 from strategies.shared.seeding import Purpose, generator
 
-from .client_registry import ClientRegistry, sample, share_of
+from .client_registry import ClientRegistry, count_share, sample_partitions
 from .replies import (
-    Diverged,
+    DivergedMetrics,
     Fault,
-    Tell,
-    capped,
-    checked,
-    lacking,
+    LogFunction,
+    cap_weights,
+    check_reply,
+    clamp_mean,
+    find_missing_metrics,
+    find_void_means,
     mean_lists,
     mean_metrics,
-    measures_of,
     num_examples_of,
+    read_measures,
     scalar_metrics,
-    void_mean,
-    within,
 )
 
 logger = logging.getLogger("flwr.strategies")
 
-LEAST_NODES = 2  # to begin with, where nobody says how many there are
-SITE_SHARE = 0.5  # the most that one site counts for in a mean over sites, unless max_share says
+MIN_NODES_AT_START = 2  # to begin with, where nobody says how many there are
+MAX_SITE_SHARE = 0.5  # the most that one site counts for in a mean over sites, unless max_share says
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class ClientSampler:
         require(train is None or 0 < train <= 1, "fraction_train", train, "above 0, at most 1, or None")
         both = train is not None and count is not None
         require(not both, "fraction_train", train, f"None where nodes_per_round={count} is set")
-        wanted, population = self._num_in_all, self.num_nodes
+        wanted, population = self._total_per_round, self.num_nodes
         if wanted is not None:
             valid = population is None or wanted <= population
             require(valid, "nodes_per_round", wanted, f"at most num_nodes={population}")
@@ -97,14 +97,14 @@ class ClientSampler:
         require(0 <= self.dropout < 1, "participation.dropout", self.dropout, "in [0, 1)")
 
     @property
-    def _num_in_all(self) -> int | None:
+    def _total_per_round(self) -> int | None:
         """How many nodes train in a round, of all groups; None where that is not known."""
         return self.nodes_per_round or (self.num_nodes and self.count_in_round(self.num_nodes))
 
     @property
-    def most_in_round(self) -> int | None:
+    def max_nodes_in_round(self) -> int | None:
         """How many nodes a round can have, a group's members at most; None where that is not known."""
-        wanted = self._num_in_all
+        wanted = self._total_per_round
         if self.members is None:
             return wanted
         return min(wanted or len(self.members), len(self.members))
@@ -113,23 +113,23 @@ class ClientSampler:
         """Return how many of the nodes train in a round."""
         if self.fraction_train is None:
             return self.nodes_per_round or nodes
-        return max(share_of(nodes, self.fraction_train), self.min_replies)
+        return max(count_share(nodes, self.fraction_train), self.min_replies)
 
-    def available(self, grid: Grid, registry: ClientRegistry) -> dict[int, int]:
+    def find_nodes(self, grid: Grid, registry: ClientRegistry) -> dict[int, int]:
         """Return the nodes that are connected and take part; wait for them before the first round."""
-        wanted = (1,) if registry.partition_of else self._wanted_at_first()
-        nodes = registry.available(grid, *wanted)
+        wanted = (1,) if registry.partition_of else self._count_nodes_to_wait_for()
+        nodes = registry.find_nodes(grid, *wanted)
         return nodes if self.members is None else {k: nodes[k] for k in self.members if k in nodes}
 
-    def _wanted_at_first(self) -> tuple[int, int]:
+    def _count_nodes_to_wait_for(self) -> tuple[int, int]:
         """Return how many nodes to wait for before the first round, and with how many to begin at least."""
         if self.num_nodes:
             return self.num_nodes, 1
-        least = LEAST_NODES if self.members is None else min(LEAST_NODES, len(self.members))
+        least = MIN_NODES_AT_START if self.members is None else min(MIN_NODES_AT_START, len(self.members))
         return max(self.nodes_per_round or self.min_replies, least), least
 
     @property
-    def shares_round(self) -> bool:
+    def has_shared_round(self) -> bool:
         """Whether the nodes of a round are drawn from those of all groups."""
         return self.is_of_group and bool(self.nodes_per_round or self.fraction_train is not None)
 
@@ -140,7 +140,7 @@ class ClientSampler:
         server_round: int,
         choose: Callable[[list[int], int], list[int]],
     ) -> Sample:
-        """Draw the round's nodes from those that are ``available``.
+        """Draw the round's nodes from those that are ``find_nodes``.
 
         Parameters
         ----------
@@ -149,22 +149,22 @@ class ClientSampler:
         """
         chosen = [k for k in choose(list(population), server_round) if k in nodes]
         here = [k for k in chosen if not self._drops_out(server_round, k)] if self.dropout else chosen
-        passed_over = len(nodes) - len(chosen) if self.shares_round else 0
+        passed_over = len(nodes) - len(chosen) if self.has_shared_round else 0
         return Sample({k: nodes[k] for k in here}, len(chosen) - len(here), passed_over)
 
     def _drops_out(self, server_round: int, partition_id: int) -> bool:
         place = {"server_round": server_round, "partition_id": partition_id}
         return generator(self.seed, Purpose.AVAILABILITY, **place).random() < self.dropout
 
-    def draw_judges(self, partition_ids: list[int], share: float, server_round: int) -> list[int]:
+    def draw_evaluators(self, partition_ids: list[int], share: float, server_round: int) -> list[int]:
         """Return who evaluates, of those that may."""
         if share == 1:
             return partition_ids
-        count = share_of(len(partition_ids), share)
-        return sample(partition_ids, count, self.seed, server_round, Purpose.EVALUATING_NODES)
+        count = count_share(len(partition_ids), share)
+        return sample_partitions(partition_ids, count, self.seed, server_round, Purpose.EVALUATING_NODES)
 
 
-def addressed(content: RecordDict, number: int, sites: Mapping[str, int]) -> RecordDict:
+def make_node_content(content: RecordDict, number: int, sites: Mapping[str, int]) -> RecordDict:
     """Return what a node is sent; a site has no partition of its own, and receives its number."""
     if number not in sites.values():
         return content
@@ -178,17 +178,17 @@ class NodeEvaluation:
 
     Parameters
     ----------
-    judged : sound replies, by partition
-    diverged : replies that are sound but for metrics that are no numbers, by partition
+    sound_replies : sound replies, by partition
+    diverged_replies : replies that are sound but for metrics that are no numbers, by partition
     examples_key : the metric that counts a reply's test examples
     """
 
-    judged: dict[int, Message] = field(default_factory=dict)
-    diverged: dict[int, Message] = field(default_factory=dict)
+    sound_replies: dict[int, Message] = field(default_factory=dict)
+    diverged_replies: dict[int, Message] = field(default_factory=dict)
     examples_key: str = protocol.NUM_EXAMPLES
 
     @classmethod
-    def of(
+    def from_replies(
         cls,
         server_round: int,
         sent: Mapping[int, Message],
@@ -200,13 +200,15 @@ class NodeEvaluation:
         sound, diverged, faults = dict[int, Message](), dict[int, Message](), dict[int, str]()
         for k in sent:
             try:
-                sound[k] = checked(answered.get(k), k if registry.has_partition_ids else None, examples_key)
+                sound[k] = check_reply(
+                    answered.get(k), k if registry.has_partition_ids else None, examples_key
+                )
             except Fault as fault:
                 faults[k] = str(fault)
-                if isinstance(fault, Diverged) and num_examples_of(answered[k], examples_key) > 0:
+                if isinstance(fault, DivergedMetrics) and num_examples_of(answered[k], examples_key) > 0:
                     diverged[k] = answered[k]
         judged = {k: reply for k, reply in sound.items() if num_examples_of(reply, examples_key) > 0}
-        faults |= lacking(judged)
+        faults |= find_missing_metrics(judged)
         for k, reason in faults.items():
             who = registry.display_name(k)
             logger.warning("round %d: %s did not evaluate: %s", server_round, who, reason)
@@ -216,7 +218,7 @@ class NodeEvaluation:
     @property
     def num_examples(self) -> float:
         """How many test examples are behind the sound replies."""
-        counts = [num_examples_of(reply, self.examples_key) for reply in self.judged.values()]
+        counts = [num_examples_of(reply, self.examples_key) for reply in self.sound_replies.values()]
         return float(torch.tensor(counts, dtype=torch.float64).sum())
 
     def by_site(self, sites: Mapping[str, int]) -> dict[str, dict[str, float]]:
@@ -224,25 +226,25 @@ class NodeEvaluation:
         names = {number: name for name, number in sites.items()}
         return {
             names.get(k, f"node {k}"): {
-                key: value for key, value in measures_of(reply).items() if key != protocol.PARTITION_ID
+                key: value for key, value in read_measures(reply).items() if key != protocol.PARTITION_ID
             }
-            for k, reply in sorted((self.judged | self.diverged).items())
+            for k, reply in sorted((self.sound_replies | self.diverged_replies).items())
         }
 
-    def void(self) -> dict[str, Any]:
+    def find_void_metrics(self) -> dict[str, Any]:
         """Return the measures that are NaN in the mean; none where most nodes' are numbers."""
-        if not self.diverged:
+        if not self.diverged_replies:
             return {}
-        return void_mean(self.diverged.values(), len(self.judged), self.examples_key)
+        return find_void_means(self.diverged_replies.values(), len(self.sound_replies), self.examples_key)
 
-    def mean(self, max_share: float | None, tell: Tell) -> dict[str, Any]:
+    def average_metrics(self, max_share: float | None, log: LogFunction) -> dict[str, Any]:
         """Return the means over the sound replies, weighted by their numbers of test examples.
 
         ``max_share`` is the largest share of one node; None for no limit.
         """
-        metrics = scalar_metrics(self.judged.values(), tell)
+        metrics = scalar_metrics(self.sound_replies.values(), log)
         examples = metrics.pop(self.examples_key)
-        weights = examples if max_share is None else capped(examples, max_share)
-        lists = mean_lists(self.judged.values(), weights, tell)
+        weights = examples if max_share is None else cap_weights(examples, max_share)
+        lists = mean_lists(self.sound_replies.values(), weights, log)
         means = mean_metrics(metrics, weights)
-        return {name: within(mean, metrics[name].tolist()) for name, mean in means.items()} | lists
+        return {name: clamp_mean(mean, metrics[name].tolist()) for name, mean in means.items()} | lists

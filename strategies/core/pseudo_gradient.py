@@ -26,48 +26,54 @@ from torch import Tensor
 from strategies.parts.aggregation import Aggregation, Mean, compute_weights, needed_metrics
 from strategies.parts.layout import BUFFER_NAMES, Layout
 from strategies.parts.mask import Mask, NoMask
-from strategies.parts.privacy import NoPrivacy, Privacy, PrivacyAccountant, Untouched, refuse
+from strategies.parts.privacy import (
+    NoPrivacy,
+    NoServerPrivacy,
+    Privacy,
+    PrivacyAccountant,
+    raise_no_guarantee,
+)
 from strategies.parts.server_optimizer import (
     Identity,
     ServerOptimizer,
     apply_optimizer,
-    beside,
-    copied,
+    copy_state,
+    move_state,
     scale_step_size,
 )
 from strategies.parts.step_size import Constant, StepSize, compute_step_size, step_size_metrics
-from strategies.parts.updates import Lacking, NoStep, Updates
+from strategies.parts.updates import MissingReplies, NoStep, Updates
 from strategies.parts.weighting import ByExamples, State, Uniform, Weighting
 from strategies.shared import protocol
-from strategies.shared.arrays import without
+from strategies.shared.arrays import remove_arrays
 from strategies.shared.checks import require, require_count, require_named_part, require_parts
 from strategies.shared.compression import Compression, NoCompression
 from strategies.shared.flower_names import accept_old_names, old_attribute
 
-from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, sample
+from .client_registry import MAX_PARTITIONS, ClientRegistry, LostStateMonitor, sample_partitions
 from .frozen import FrozenParameters, known_hashes, require_frozen
-from .participation import SITE_SHARE, ClientSampler, NodeEvaluation, Sample, addressed
+from .participation import MAX_SITE_SHARE, ClientSampler, NodeEvaluation, Sample, make_node_content
 from .questions import Poll
 from .replies import (
-    Collected,
     Records,
+    SoundReplies,
     Stack,
     Workspace,
     arrays_of,
-    further_records,
+    count_stack_rows,
     is_of_other_app,
+    list_extra_records,
     match_replies,
     mean_lists,
     mean_metrics,
-    name_unread,
+    merge_own_metrics,
     read_config,
-    rows,
-    with_own,
+    warn_of_unread_records,
 )
-from .step_watch import StepWatch
+from .step_watch import UnusedPartCheck
 from .strategy import (
-    LOOK_AT_NODES,
-    LOWER_RATE,
+    DIVERGENCE_ADVICE,
+    FAILED_NODES_ADVICE,
     BaseStrategy,
     FailurePolicy,
     StallDetector,
@@ -76,21 +82,27 @@ from .strategy import (
     stop_if_all_failed,
 )
 from .update_monitor import (
-    AUTO,
+    AUTO_MAX_NORM,
     Recovery,
     UpdateMonitor,
-    has_lost_the_nodes,
+    has_mostly_diverged,
     require_max_norm,
 )
 
 logger = logging.getLogger("flwr.strategies")
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
-DROPPED_OUT = "round %d: %d nodes dropped out (%s): the model stays as it was"
-RUINED = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
-PLAIN = (ByExamples, Uniform, Mean, Identity, NoMask, Constant)  # with these the step is a mean
-STAYS = {"contributions", "monitor", "privacy", "recovery", "sites"}  # not taken back with a ruined model
-UNPROVED = (
+DROPOUT_MESSAGE = "round %d: %d nodes dropped out (%s): the model stays as it was"
+ROLLBACK_WARNING = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
+MEAN_PARTS = (ByExamples, Uniform, Mean, Identity, NoMask, Constant)  # with these the step is a mean
+KEPT_ON_ROLLBACK = {
+    "contributions",
+    "monitor",
+    "privacy",
+    "recovery",
+    "sites",
+}  # not taken back with a ruined model
+UNVERIFIED_WARNING = (
     "nodes run another ClientApp than this project's: {name} relies on it for {unproved}, and does not see "
     "whether it does"
 )
@@ -103,7 +115,7 @@ NOT_SENT = (
     "no correction sends it: check that train_config() sends its config_key, that the nodes' known_corrections "
     "name its class, and that its on_round_end returns the record or adds the metric"
 )
-EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in again"
+EXCLUDED_NODE_WARNING = "%s is left out from here on: participation.readmit=[%s] lets it in again"
 
 
 RENAMED = {  # hooks of a strategy: the old names, for one release, and the new ones
@@ -152,7 +164,7 @@ class UpdateRule:
             direction, optimizer = apply_optimizer(self.server_optimizer, mean, optimizer)
             start, layout = state.parameters, updates.layout
             eta = scale_step_size(self.server_optimizer, eta, direction, start, layout)
-            out = None if self.server_optimizer.keeps_mean else mean
+            out = None if self.server_optimizer.is_mean_reused else mean
         factors = None if m is None else m.values
         parameters = descend(state.parameters, eta, factors, direction, updates.layout, out)
         if factors is not None:
@@ -208,17 +220,17 @@ class ServerState:
     server_optimizer: State = field(default_factory=dict)
     iterates: tuple[Iterate, ...] = ()
 
-    def at(self, arrays: ArrayRecord, layout: Layout) -> Self:
+    def with_model(self, arrays: ArrayRecord, layout: Layout) -> Self:
         """Return the state whose w[t] are ``arrays``, and what the optimizer remembers beside it."""
         parameters, optimizer = layout.flatten_parameters(arrays), self.server_optimizer
         return replace(
             self,
             parameters=parameters,
             buffers=layout.flatten_buffers(arrays),
-            server_optimizer=beside(parameters, optimizer) if optimizer else {},
+            server_optimizer=move_state(parameters, optimizer) if optimizer else {},
         )
 
-    def with_iterate(self, most: int) -> Self:
+    def with_remembered_model(self, most: int) -> Self:
         """Return the state that remembers its model too, and ``most`` models at most."""
         return replace(self, iterates=(*self.iterates, (self.parameters, self.buffers))[-most:])
 
@@ -232,12 +244,12 @@ class ServerState:
         """Return what a run resumes from; the model has its own place in a checkpoint."""
         return {
             "weighting": self.weighting,
-            "server_optimizer": copied(self.server_optimizer),
+            "server_optimizer": copy_state(self.server_optimizer),
             "iterates": list(self.iterates),
             "privacy": self.privacy.state_dict(),
         }
 
-    def loaded(self, state: dict[str, Any]) -> Self:
+    def with_loaded_state(self, state: dict[str, Any]) -> Self:
         """Return the state that continues from what ``state_dict`` gave."""
         privacy = replace(self.privacy)
         privacy.load_state_dict(state.get("privacy"))
@@ -245,7 +257,7 @@ class ServerState:
             self,
             privacy=privacy,
             weighting=state["weighting"],
-            server_optimizer=copied(state["server_optimizer"]),
+            server_optimizer=copy_state(state["server_optimizer"]),
             iterates=tuple(state["iterates"]),
         )
 
@@ -284,7 +296,7 @@ class PseudoGradientStrategy(BaseStrategy):
         (list of RecordDict, name of the metric that counts examples) -> MetricRecord; None averages
     query_partitions : ask each node once for its partition id, which our ClientApp tells: then the seed
         alone decides who trains when. False: nodes are ordered by node id, which each run draws anew,
-        unless ``members``, ``judges``, groups or a requester name partitions
+        unless ``members``, ``evaluators``, groups or a requester name partitions
     node_timeout : how many seconds to wait for nodes to connect, and to answer a :attr:`question`
     max_norm : an update whose norm is more than ``max_norm`` times the median of those accepted is left out
         (:mod:`.update_monitor`); ``auto`` is 10, None leaves out none
@@ -294,7 +306,7 @@ class PseudoGradientStrategy(BaseStrategy):
         after their update has ruined a model
     measures_norms : whether :meth:`update_norms` has those of each round, also where nothing else asks
     members : the partitions that take part; None for all
-    judges : those of them that evaluate; None for all
+    evaluators : those of them that evaluate; None for all
     group : labels the messages, where several strategies share a round (:class:`~strategies.Grouped`)
     seed : decides which partitions train in which round
     dropout : the probability that a chosen node does not take part; it is not asked, and has not failed.
@@ -332,7 +344,7 @@ class PseudoGradientStrategy(BaseStrategy):
     readmit: tuple[str, ...] = ()
     measures_norms: bool = False
     members: tuple[int, ...] | None = None
-    judges: tuple[int, ...] | None = None
+    evaluators: tuple[int, ...] | None = None
     group: str = ""
     seed: int = 0
     dropout: float = 0.0
@@ -350,9 +362,11 @@ class PseudoGradientStrategy(BaseStrategy):
     server_state: ServerState = field(init=False, repr=False)
     registry: ClientRegistry = field(init=False, repr=False)  # who holds what, and has contributed what
     failures: FailurePolicy = field(init=False, repr=False)
-    movement: StallDetector = field(default_factory=StallDetector, init=False, repr=False)
+    stall_detector: StallDetector = field(default_factory=StallDetector, init=False, repr=False)
     evaluation: NodeEvaluation = field(default_factory=NodeEvaluation, init=False, repr=False)  # the last
-    trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
+    num_trained_examples: float = field(
+        default=0.0, init=False, repr=False
+    )  # examples behind the last updates
 
     layout: Layout | None = field(default=None, init=False, repr=False)
     _server_vector: Tensor | None = field(default=None, init=False, repr=False)
@@ -361,12 +375,12 @@ class PseudoGradientStrategy(BaseStrategy):
     _poll: Poll | None = field(default=None, init=False, repr=False)  # of the last question
     _recipients: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # nodes by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
-    _has_asked_to: set[str] = field(default_factory=set, init=False, repr=False)  # train, evaluate
+    _sent_message_types: set[str] = field(default_factory=set, init=False, repr=False)  # train, evaluate
     _monitor: UpdateMonitor = field(default_factory=UpdateMonitor, init=False, repr=False)
     _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
     _lost_state: LostStateMonitor = field(default_factory=LostStateMonitor, init=False, repr=False)
-    _watch: StepWatch = field(default_factory=StepWatch, init=False, repr=False)
-    _logged: set[str] = field(default_factory=set, init=False, repr=False)
+    _part_check: UnusedPartCheck = field(default_factory=UnusedPartCheck, init=False, repr=False)
+    _logged_lines: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __init_subclass__(cls, **settings: Any) -> None:
         """Accept the old names of hooks."""
@@ -380,17 +394,17 @@ class PseudoGradientStrategy(BaseStrategy):
         self._sampler.check()
         self._require_settings()
         self._require_parts_fit()
-        self._monitor.max_norm = AUTO if self.max_norm == "auto" else self.max_norm  # type: ignore[assignment]
+        self._monitor.max_norm = AUTO_MAX_NORM if self.max_norm == "auto" else self.max_norm  # type: ignore[assignment]
         self.registry = ClientRegistry(
-            self.query_partitions, self.node_timeout, self.num_nodes or MOST_PARTITIONS
+            self.query_partitions, self.node_timeout, self.num_nodes or MAX_PARTITIONS
         )
         self.failures = FailurePolicy(self.min_replies, self.max_failed_rounds)
         if type(self.privacy) is not NoPrivacy:
             self.registry.query_config = self.privacy.train_config()
-        if self.names_partitions:
+        if self.has_named_partitions:
             self.registry.require_partition_ids()
         self.federated_evaluation = self.federated_evaluation and not self.privacy.is_local
-        self.server_state = ServerState(PrivacyAccountant(self.privacy, self.registry.ledger))
+        self.server_state = ServerState(PrivacyAccountant(self.privacy, self.registry.contribution_log))
         self._workspace = Workspace(keeps_parameters=self.average_last > 1)
 
     def _require_settings(self) -> None:
@@ -405,7 +419,7 @@ class PseudoGradientStrategy(BaseStrategy):
         for name in ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn"):
             given, expected = getattr(self, name), "a function of the nodes' replies, or None"
             require(given is None or callable(given), name, given, expected)
-        for record in filter(None, (self.sent_record, *further_records(self))):
+        for record in filter(None, (self.sent_record, *list_extra_records(self))):
             if record in protocol.RECORDS or record.startswith(f"{protocol.ARRAYS}-"):
                 raise ValueError(
                     f"{self.name} names a record {record!r}, and messages or replies have one of that name: "
@@ -417,15 +431,15 @@ class PseudoGradientStrategy(BaseStrategy):
         has_kind = bool(self.compression.kind) or isinstance(self.compression, NoCompression)
         called = "a class with a kind, the name by which messages ask nodes for it"
         require(has_kind, "compression", type(self.compression).__name__, called)
-        self.aggregation.require(self.weighting, self.step_size, self.most_in_round)
+        self.aggregation.require(self.weighting, self.step_size, self.max_nodes_in_round)
         if type(self.privacy) is not NoPrivacy:
             self.privacy.require(self.weighting, self.aggregation, self.mask, self.step_size)
             if self.max_norm is not None and not self.privacy.is_local:
                 looks = f"max_norm={self.max_norm} looks at the updates before they have their noise"
-                refuse(looks, "set participation.max_norm=null (each update is clipped)")
+                raise_no_guarantee(looks, "set participation.max_norm=null (each update is clipped)")
             if self.question is not None:
                 answers = "nodes would answer a question before each round, and without noise"
-                refuse(answers, "choose a strategy that asks none")
+                raise_no_guarantee(answers, "choose a strategy that asks none")
         if self.num_nodes is not None:
             if type(self.mask) is not NoMask:
                 self.mask.require_nodes(self.count_in_round(self.num_nodes))
@@ -452,12 +466,12 @@ class PseudoGradientStrategy(BaseStrategy):
             min_replies=min(self.min_replies, max(1, len(members))),  # more there cannot be
             max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
         )
-        strategy.registry, strategy._workspace, strategy._watch = (
+        strategy.registry, strategy._workspace, strategy._part_check = (
             self.registry,
             self._workspace,
-            self._watch,
+            self._part_check,
         )
-        strategy.movement = StallDetector(alone=False)
+        strategy.stall_detector = StallDetector(alone=False)
         return strategy
 
     # ---- a round: Flower's four hooks ----------------------------------------------------------
@@ -466,14 +480,14 @@ class PseudoGradientStrategy(BaseStrategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the round's nodes and send each of them the model w[t]."""
-        require_covered(self, self.beyond_mean())
+        require_covered(self, self.describe_beyond_mean())
         self._start_from(arrays)
         if self.question is not None and not self.stop_reason:
             self._pose_question(server_round, arrays, config, grid)
-        self._recipients = {} if self.stop_reason else self.ask(grid, server_round)
+        self._recipients = {} if self.stop_reason else self.select_nodes(grid, server_round)
         if self.is_guarded:
             state = self.state_dict()
-            self._recovery.send(arrays, {key: state[key] for key in state.keys() - STAYS})
+            self._recovery.send(arrays, {key: state[key] for key in state.keys() - KEPT_ON_ROLLBACK})
         return self._messages(self.make_content(server_round, arrays, config), MessageType.TRAIN)
 
     def aggregate_train(
@@ -482,31 +496,31 @@ class PseudoGradientStrategy(BaseStrategy):
         """Take the step to w[t+1]; None, then ``TooManyFailedRounds``, when too few replies are sound."""
         if self.stop_reason:
             return None, MetricRecord()
-        if MessageType.TRAIN not in self._has_asked_to:
+        if MessageType.TRAIN not in self._sent_message_types:
             replies = list(replies)
             self._start_from_zeros(replies)
         if self.layout is None:
             return None, MetricRecord()
-        answered = self._answers(MessageType.TRAIN, replies)
-        collected = self._collect(server_round, answered, self.layout)
-        metrics: dict[str, Any] = collected.counts()
+        answered = self._match_replies(MessageType.TRAIN, replies)
+        collected = self._collect_replies(server_round, answered, self.layout)
+        metrics: dict[str, Any] = collected.count_replies()
         if self.dropout:
             metrics[protocol.DROPPED] = self._sample.num_dropped
-        if self.is_guarded and has_lost_the_nodes(answered) and (arrays := self._go_back(server_round)):
+        if self.is_guarded and has_mostly_diverged(answered) and (arrays := self._roll_back(server_round)):
             return arrays, MetricRecord(dict(metrics))
         try:
             self.failures.require_replies(len(collected.updates.partition_ids))
             step_metrics, weights = self._watched_step(server_round, collected.updates)
         except NoStep as lack:
             faults = collected.faults if self._poll is None else {**self._poll.faults, **collected.faults}
-            self._fail(server_round, lack, faults, answered)
+            self._count_failed_round(server_round, lack, faults, answered)
             return None, MetricRecord(dict(metrics))
-        self._accept(server_round, collected)
+        self._finish_step(server_round, collected)
         metrics |= step_metrics
         if type(self.privacy) is not NoPrivacy:
             metrics |= self.accountant.metrics()
         metrics |= self.weighting.metrics(collected.updates, weights, self.server_state.weighting)
-        metrics = with_own(self._mean_metrics(collected), metrics, self._log_once)
+        metrics = merge_own_metrics(self._mean_metrics(collected), metrics, self._log_once)
         return self.layout.record(self.parameters, self.buffers), MetricRecord(dict(metrics))
 
     def configure_evaluate(
@@ -519,9 +533,9 @@ class PseudoGradientStrategy(BaseStrategy):
         if not self.federated_evaluation or self.fraction_evaluate == 0:
             self._recipients, self._sent = {}, {}
             return []
-        nodes = self.available(grid)
-        judges = self.choose_judges(list(nodes), server_round)
-        drawn = self._sampler.draw_judges(judges, self.fraction_evaluate, server_round)
+        nodes = self.find_nodes(grid)
+        judges = self.choose_evaluators(list(nodes), server_round)
+        drawn = self._sampler.draw_evaluators(judges, self.fraction_evaluate, server_round)
         self._recipients = {k: nodes[k] for k in drawn}
         models = list(self.models_to_evaluate(arrays).values())
         chooses = self.train_config() if len(models) > 1 else {}  # a node is evaluated with its choice
@@ -530,17 +544,20 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
-        answered = self._answers(MessageType.EVALUATE, replies)
-        self.evaluation = NodeEvaluation.of(
+        answered = self._match_replies(MessageType.EVALUATE, replies)
+        self.evaluation = NodeEvaluation.from_replies(
             server_round, self._sent, answered, self.registry, self.examples_key
         )
-        void = {} if self.group else self.evaluation.void()
-        if not self.evaluation.judged:
+        void = {} if self.group else self.evaluation.find_void_metrics()
+        if not self.evaluation.sound_replies:
             return MetricRecord(void) if void else None
         if self.evaluate_metrics_aggr_fn is not None:
-            return MetricRecord(self._call("evaluate_metrics_aggr_fn", self.evaluation.judged) | void)
-        limit = SITE_SHARE if self.max_share is None and self.registry.sites else self.max_share
-        return MetricRecord(self.evaluation.mean(limit, self._log_once) | void)
+            return MetricRecord(
+                self._call_metrics_function("evaluate_metrics_aggr_fn", self.evaluation.sound_replies)
+                | void
+            )
+        limit = MAX_SITE_SHARE if self.max_share is None and self.registry.sites else self.max_share
+        return MetricRecord(self.evaluation.average_metrics(limit, self._log_once) | void)
 
     # ---- who takes part ------------------------------------------------------------------------
 
@@ -557,25 +574,27 @@ class PseudoGradientStrategy(BaseStrategy):
             self.seed,
         )
 
-    def available(self, grid: Grid) -> dict[int, int]:
+    def find_nodes(self, grid: Grid) -> dict[int, int]:
         """Return the node ids of the partitions that are connected and take part, by partition id."""
-        nodes, excluded = self._sampler.available(grid, self.registry), self._recovery.excluded
+        nodes, excluded = self._sampler.find_nodes(grid, self.registry), self._recovery.excluded
         return {k: nodes[k] for k in nodes if k not in excluded} if excluded else nodes
 
-    def ask(self, grid: Grid, server_round: int) -> dict[int, int]:
+    def select_nodes(self, grid: Grid, server_round: int) -> dict[int, int]:
         """Return the nodes that train in a round, as {partition id: node id}."""
-        nodes, sampler = self.available(grid), self._sampler
-        population = self.registry.available(grid, 1) if sampler.shares_round else nodes
+        nodes, sampler = self.find_nodes(grid), self._sampler
+        population = self.registry.find_nodes(grid, 1) if sampler.has_shared_round else nodes
         self._sample = sampler.draw(nodes, list(population), server_round, self.choose)
         return self._sample.nodes
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the partitions that train in this round, out of those that are connected, asked before or not."""
-        return sample(partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round)
+        return sample_partitions(
+            partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round
+        )
 
-    def choose_judges(self, partition_ids: list[int], server_round: int) -> list[int]:
+    def choose_evaluators(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the partitions that may evaluate, out of those that are connected."""
-        return [k for k in partition_ids if self.judges is None or k in self.judges]
+        return [k for k in partition_ids if self.evaluators is None or k in self.evaluators]
 
     def choose_candidates(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the partitions that are asked the :attr:`question`, out of those that are connected."""
@@ -597,15 +616,15 @@ class PseudoGradientStrategy(BaseStrategy):
         assert question is not None
         if last is not None and last.server_round == server_round and last.arrays is arrays:
             return
-        nodes = self.available(grid)
+        nodes = self.find_nodes(grid)
         self._recipients = {k: nodes[k] for k in self.choose_candidates(list(nodes), server_round)}
         settings = ConfigRecord({**config, **question.config(), protocol.SERVER_ROUND: server_round})
         content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: settings})
         messages = self._messages(content, protocol.QUESTION)
-        replies = self._answers(
+        replies = self._match_replies(
             protocol.QUESTION, grid.send_and_receive(messages, timeout=self.node_timeout)
         )
-        self._poll = Poll.of(question, server_round, arrays, self._sent, replies, self.registry)
+        self._poll = Poll.from_replies(question, server_round, arrays, self._sent, replies, self.registry)
 
     def question_messages(self) -> tuple[list[Message], list[Message]]:
         if self._poll is None:
@@ -617,14 +636,14 @@ class PseudoGradientStrategy(BaseStrategy):
         return self._sampler.count_in_round(nodes)
 
     @property
-    def most_in_round(self) -> int | None:
+    def max_nodes_in_round(self) -> int | None:
         """How many nodes a round can have, a group's members at most; None where that is not known."""
-        return self._sampler.most_in_round
+        return self._sampler.max_nodes_in_round
 
     @property
-    def names_partitions(self) -> bool:
+    def has_named_partitions(self) -> bool:
         """Whether settings name partitions, so that nodes are asked in any case which they hold."""
-        return self.members is not None or self.judges is not None
+        return self.members is not None or self.evaluators is not None
 
     # ---- what goes out and comes back ----------------------------------------------------------
 
@@ -656,7 +675,7 @@ class PseudoGradientStrategy(BaseStrategy):
         content = RecordDict({protocol.ARRAYS: first, protocol.CONFIG: ConfigRecord({**config, **number})})
         frozen = self.layout.frozen if self.layout else ()
         for k, model in enumerate(others, 1):
-            content[protocol.model_key(k)] = without(model, frozen) if frozen else model
+            content[protocol.model_key(k)] = remove_arrays(model, frozen) if frozen else model
         return content
 
     def vector_to_send(self) -> Tensor:
@@ -670,28 +689,28 @@ class PseudoGradientStrategy(BaseStrategy):
             content, whole = frozen.split(content, self._recipients)
             contents = dict.fromkeys(self._recipients, content) | whole
         if sites := self.registry.sites:
-            contents = {k: addressed(content, k, sites) for k, content in contents.items()}
-        self._has_asked_to.add(message_type)
+            contents = {k: make_node_content(content, k, sites) for k, content in contents.items()}
+        self._sent_message_types.add(message_type)
         self._sent = {
             k: Message(contents[k], node, message_type, group_id=self.group)
             for k, node in self._recipients.items()
         }
         return list(self._sent.values())
 
-    def pass_over(self, messages: Collection[Message]) -> None:
+    def stop_awaiting(self, messages: Collection[Message]) -> None:
         passed = set(map(id, messages))
         kept = {k: message for k, message in self._sent.items() if id(message) not in passed}
         num_passed_over = self._sample.num_passed_over + len(self._sent) - len(kept)
         self._sent, self._sample = kept, replace(self._sample, num_passed_over=num_passed_over)
 
-    def _answers(self, message_type: str, replies: Iterable[Message]) -> dict[int, Message]:
+    def _match_replies(self, message_type: str, replies: Iterable[Message]) -> dict[int, Message]:
         """Return the replies to what was sent; where nothing ever was, as in a unit test, all, in order."""
-        if message_type not in self._has_asked_to:
+        if message_type not in self._sent_message_types:
             self._sent = dict(enumerate(replies))
             return dict(self._sent)
         answered = match_replies(self._sent, replies)
         if frozen := self._frozen:
-            frozen.note(self._sent, answered)
+            frozen.record_receivers(self._sent, answered)
         return answered
 
     @property
@@ -701,26 +720,28 @@ class PseudoGradientStrategy(BaseStrategy):
             return None
         return FrozenParameters(self.layout, self.registry)
 
-    def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> Collected:
+    def _collect_replies(
+        self, server_round: int, answered: Mapping[int, Message], layout: Layout
+    ) -> SoundReplies:
         """Return the sound replies of the nodes that were asked, and why others are left out."""
-        collected = self._read(answered, layout)
+        collected = self._stack_replies(answered, layout)
         if self.is_guarded or self.measures_norms:
             collected = self._without_outliers(collected)
         if server_round == 1 and not self.group:
             stop_if_all_failed(len(self._sent), answered)
-        self._note(server_round, collected, answered)
-        if server_round == 1 and answered.keys() == collected.lacking.keys():
-            self._end_for_lack(collected.lacking, any(map(is_of_other_app, answered.values())))
+        self._record_round(server_round, collected, answered)
+        if server_round == 1 and answered.keys() == collected.missing_metrics.keys():
+            self._stop_if_all_lack(collected.missing_metrics, any(map(is_of_other_app, answered.values())))
         return collected
 
-    def _read(self, answered: Mapping[int, Message], layout: Layout) -> Collected:
+    def _stack_replies(self, answered: Mapping[int, Message], layout: Layout) -> SoundReplies:
         """Check and stack the replies."""
         compression = None if isinstance(self.compression, NoCompression) else self.compression
         stack = Stack(
             layout,
             self.parameters,
             self._workspace,
-            rows(self._sent, answered),
+            count_stack_rows(self._sent, answered),
             self.extra_record,
             [*needed_metrics(self.weighting, self.aggregation), *self.required_metrics],
             compression,
@@ -731,14 +752,18 @@ class PseudoGradientStrategy(BaseStrategy):
             self.check_records,
             self.start_of,
         )
-        return stack.all(self._sent, answered, self.registry.has_partition_ids)
+        return stack.read_all(self._sent, answered, self.registry.has_partition_ids)
 
-    def _note(self, server_round: int, collected: Collected, answered: Mapping[int, Message]) -> None:
+    def _record_round(
+        self, server_round: int, collected: SoundReplies, answered: Mapping[int, Message]
+    ) -> None:
         """Count what each node has contributed; log why others are left out, to be asked again who they are."""
         updates, faults = collected.updates, collected.faults
-        self.trained = float(updates.num_examples.sum())
+        self.num_trained_examples = float(updates.num_examples.sum())
         examples = map(int, updates.num_examples.tolist())
-        self.registry.ledger.note(dict(zip(updates.partition_ids, examples, strict=True)), faults)
+        self.registry.contribution_log.count_round(
+            dict(zip(updates.partition_ids, examples, strict=True)), faults
+        )
         if faults:
             self.registry.recheck({answered[k].metadata.src_node_id for k in faults if k in answered})
         for k, reason in faults.items():
@@ -749,9 +774,9 @@ class PseudoGradientStrategy(BaseStrategy):
             if (value := read_config(r, protocol.KEPT)) is not None
         }
         if kept:
-            self._lost_state.note(server_round, kept, self.registry)
+            self._lost_state.check_round(server_round, kept, self.registry)
 
-    def _end_for_lack(self, lacking: dict[int, str], is_other_app: bool) -> None:
+    def _stop_if_all_lack(self, lacking: dict[int, str], is_other_app: bool) -> None:
         """End a run in which every node that answered lacks the same: so they would in each round.
 
         A group among others is only marked: the run ends when none can take a step. ``is_other_app`` says
@@ -766,9 +791,9 @@ class PseudoGradientStrategy(BaseStrategy):
             return
         who_lacks = "the one node" if len(lacking) == 1 else f"each of the {len(lacking)} nodes"
         cause = self._need_of_our_app() if is_other_app else self._need_of_correction()
-        self.failures.hopeless = f"{who_lacks} that answered in round 1 {lacks.pop()}: {cause}"
+        self.failures.fatal_reason = f"{who_lacks} that answered in round 1 {lacks.pop()}: {cause}"
         if not self.group:
-            raise TooManyFailedRounds(self.failures.hopeless)
+            raise TooManyFailedRounds(self.failures.fatal_reason)
 
     def _need_of_our_app(self) -> str:
         parts = {
@@ -788,18 +813,18 @@ class PseudoGradientStrategy(BaseStrategy):
             return f"{self.name} sends {', '.join(idle)}, and {IDLE_KEY}"
         return NOT_SENT
 
-    def _mean_metrics(self, collected: Collected) -> dict[str, Any]:
+    def _mean_metrics(self, collected: SoundReplies) -> dict[str, Any]:
         """Average the metrics of the nodes' replies, or hand them to the user's own function."""
         if self.train_metrics_aggr_fn is not None:
-            return self._call("train_metrics_aggr_fn", collected.replies)
+            return self._call_metrics_function("train_metrics_aggr_fn", collected.replies)
         replies, updates = collected.replies.values(), collected.updates
-        name_unread(replies, further_records(self), self._log_once)
-        if unproved := self.unproved() if any(map(is_of_other_app, replies)) else "":
-            self._log_once(UNPROVED.format(name=self.name, unproved=unproved))
+        warn_of_unread_records(replies, list_extra_records(self), self._log_once)
+        if unproved := self.describe_unverified() if any(map(is_of_other_app, replies)) else "":
+            self._log_once(UNVERIFIED_WARNING.format(name=self.name, unproved=unproved))
         lists = mean_lists(replies, updates.num_examples, self._log_once)
         return mean_metrics(updates.metrics, updates.num_examples) | lists
 
-    def _call(self, name: str, replies: Mapping[int, Message]) -> dict[str, Any]:
+    def _call_metrics_function(self, name: str, replies: Mapping[int, Message]) -> dict[str, Any]:
         """Return the metrics that the user's function of this name makes from sound replies."""
         metrics = getattr(self, name)([reply.content for reply in replies.values()], self.examples_key)
         if not isinstance(metrics, MetricRecord):
@@ -808,17 +833,17 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def _log_once(self, line: str) -> None:
         """Log a line, the first time; of those that nodes decide, a hundred at most."""
-        if line not in self._logged and len(self._logged) < 100:
-            self._logged.add(line)
+        if line not in self._logged_lines and len(self._logged_lines) < 100:
+            self._logged_lines.add(line)
             logger.warning("%s", line)
 
     # ---- the step ------------------------------------------------------------------------------
 
     def _watched_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         """Take the step; watch a user's first own step for parts that it leaves out."""
-        if self._watch.is_over or type(self).take_step.__module__.startswith("strategies."):
+        if self._part_check.has_checked or type(self).take_step.__module__.startswith("strategies."):
             return self.take_step(server_round, updates)
-        with self._watch.watch(self):
+        with self._part_check.check_step(self):
             return self.take_step(server_round, updates)
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
@@ -833,7 +858,7 @@ class PseudoGradientStrategy(BaseStrategy):
             server_round, self.server_state, updates, self._workspace
         )
         if not result.is_masked:  # an aggregation of the user's own
-            self._watch.name(self, {"mask"})
+            self._part_check.report(self, {"mask"})
         return result.metrics, result.weights
 
     @property
@@ -841,7 +866,7 @@ class PseudoGradientStrategy(BaseStrategy):
         """The rule of the parts that are on."""
         optimizer = None if type(self.server_optimizer) is Identity else self.server_optimizer
         mask = None if type(self.mask) is NoMask else self.mask
-        privacy = None if isinstance(self.privacy, Untouched) else self.privacy
+        privacy = None if isinstance(self.privacy, NoServerPrivacy) else self.privacy
         return UpdateRule(self.weighting, self.aggregation, optimizer, mask, self.step_size, privacy)
 
     # What a step of the user's own reads and writes.
@@ -888,20 +913,22 @@ class PseudoGradientStrategy(BaseStrategy):
     _parameters, _buffers = old_attribute("_parameters", "parameters"), old_attribute("_buffers", "buffers")
     _layout, _budget = old_attribute("_layout", "layout"), old_attribute("_budget", "accountant")
 
-    def _accept(self, server_round: int, collected: Collected) -> None:
+    def _finish_step(self, server_round: int, collected: SoundReplies) -> None:
         """Note that the step has been taken."""
         updates = collected.updates
         self.failures.num_failed = 0
         if self.is_guarded:
             self._monitor.accept(updates.partition_ids)
             self._recovery.accept({k: self._monitor.norms.get(k, 0.0) for k in updates.partition_ids})
-        self.movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
+        self.stall_detector.count_round(
+            server_round, collected.has_moved, updates.metrics.get(protocol.LEARNING_RATE)
+        )
         if collected.extra is not None:
             self.absorb_extra(server_round, updates.partition_ids, collected.extra)
         if collected.records:
             self.absorb_records(server_round, collected.records)
         if self.average_last > 1:
-            self.server_state = self.server_state.with_iterate(self.average_last)
+            self.server_state = self.server_state.with_remembered_model(self.average_last)
 
     def absorb_extra(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
@@ -921,35 +948,35 @@ class PseudoGradientStrategy(BaseStrategy):
     def absorb_records(self, server_round: int, records: Mapping[int, Records]) -> None:
         """Use the ``extra_records`` of the sound replies, by partition id; the step has been taken."""
 
-    def _fail(
+    def _count_failed_round(
         self, server_round: int, lack: NoStep, faults: dict[int, str], answered: Mapping[int, Message]
     ) -> None:
         """Count a round without a step, unless the only cause is dropout or nodes passed over."""
-        if self._sample.is_partial and not faults and isinstance(lack, Lacking):
+        if self._sample.is_partial and not faults and isinstance(lack, MissingReplies):
             if dropped := self._sample.num_dropped:
-                logger.info(DROPPED_OUT, server_round, dropped, lack)
+                logger.info(DROPOUT_MESSAGE, server_round, dropped, lack)
             return
         named = [f"{self.registry.display_name(k)} {reason}" for k, reason in faults.items()]
-        advice = LOWER_RATE if has_lost_the_nodes(answered) else LOOK_AT_NODES
+        advice = DIVERGENCE_ADVICE if has_mostly_diverged(answered) else FAILED_NODES_ADVICE
         self.failures.count(server_round, lack, named, advice)
 
-    def beyond_mean(self) -> str:
+    def describe_beyond_mean(self) -> str:
         """Name what makes the step more than a mean of the updates with weights that sum to one; empty for nothing."""
         slots = ("weighting", "aggregation", "server_optimizer", "mask", "step_size")
         kinds = {name: type(getattr(self, name)) for name in slots}
-        beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in PLAIN]
+        beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in MEAN_PARTS]
         if isinstance(self.step_size, Constant) and self.step_size.eta > 1:
             beyond.append(f"step_size={self.step_size!r}")
-        if type(self).take_step is not PseudoGradientStrategy.take_step or further_records(self):
+        if type(self).take_step is not PseudoGradientStrategy.take_step or list_extra_records(self):
             beyond.append("the rule")
         return " and ".join(beyond)
 
     def _start_from(self, arrays: ArrayRecord) -> None:
         """Take ``arrays`` as w[t]."""
         self.layout = self.layout or self.check(arrays)
-        self.server_state = self.server_state.at(arrays, self.layout)
+        self.server_state = self.server_state.with_model(arrays, self.layout)
         if self.average_last > 1 and not self.server_state.iterates:
-            self.server_state = self.server_state.with_iterate(self.average_last)
+            self.server_state = self.server_state.with_remembered_model(self.average_last)
 
     def _start_from_zeros(self, replies: Sequence[Message]) -> None:
         """Take zeros for the model that nodes were sent, where the step is the mean of what they return.
@@ -958,7 +985,7 @@ class PseudoGradientStrategy(BaseStrategy):
         ------
         ValueError : where the step depends on what they were sent, which only ``configure_train`` knows
         """
-        beyond = self.beyond_mean()
+        beyond = self.describe_beyond_mean()
         own = {"step_size": Constant(), "average_last": 1, "max_norm": None}
         own |= {"privacy": NoPrivacy(), "compression": NoCompression()}
         changed = [f"{name}={getattr(self, name)!r}" for name in own if getattr(self, name) != own[name]]
@@ -980,26 +1007,26 @@ class PseudoGradientStrategy(BaseStrategy):
         """Whether norms are looked at, and a ruined model is taken back: for sites, or if asked to."""
         return self.max_norm is not None or bool(self.registry.sites)
 
-    def _without_outliers(self, collected: Collected) -> Collected:
+    def _without_outliers(self, collected: SoundReplies) -> SoundReplies:
         """Measure the updates; leave out those that are too long, or count too many examples."""
         self._monitor.measure(collected.updates)
         if not self.is_guarded:
             return collected
-        inflated = self._monitor.inflated(collected.updates, self.registry.sites)
-        faults = self._monitor.outliers() | inflated
+        inflated = self._monitor.find_inflated_counts(collected.updates, self.registry.sites)
+        faults = self._monitor.find_outliers() | inflated
         return collected.without(faults) if faults else collected
 
-    def _go_back(self, server_round: int) -> ArrayRecord | None:
+    def _roll_back(self, server_round: int) -> ArrayRecord | None:
         """Return to the last good model; None where there is none to return to."""
-        last = self._recovery.retreat()
+        last = self._recovery.roll_back()
         if last is None:
             return None
         arrays, state, since, culprit = last
         named = ", ".join(f"{self.registry.display_name(k)} (norm {norm:.3g})" for k, norm in since.items())
-        logger.warning(RUINED, server_round, named)
+        logger.warning(ROLLBACK_WARNING, server_round, named)
         if culprit is not None:
             name = self.registry.short_name(culprit)
-            logger.warning(EXCLUDED, self.registry.display_name(culprit), name)
+            logger.warning(EXCLUDED_NODE_WARNING, self.registry.display_name(culprit), name)
         self.load_state_dict({**state, "failed_rounds": self.failures.num_failed})
         self._start_from(arrays)
         return arrays
@@ -1028,7 +1055,7 @@ class PseudoGradientStrategy(BaseStrategy):
         return self.weighting.examples_key
 
     @property
-    def nodes_remember(self) -> bool:
+    def has_stateful_nodes(self) -> bool:
         """True with error feedback."""
         return self.compression.error_feedback
 
@@ -1045,7 +1072,7 @@ class PseudoGradientStrategy(BaseStrategy):
         layout = Layout.of(arrays, self.buffer_names, self.frozen_names)
         self.weighting.check(layout)
         if type(self.privacy) is not NoPrivacy:
-            self.privacy.check(layout, next(iter(further_records(self)), None))
+            self.privacy.check(layout, next(iter(list_extra_records(self)), None))
         return layout
 
     def train_config(self) -> dict[str, ConfigScalar]:
@@ -1061,11 +1088,11 @@ class PseudoGradientStrategy(BaseStrategy):
         """Return the keys that a reply must have, each with the fault of a reply without it.
 
         The keys are of the reply's configuration. A node of this project whose correction ``remembers`` says
-        ``kept`` (``protocol.KEPT``); a reply without a key is left out, with its fault in the log.
+        ``count_replies`` (``protocol.KEPT``); a reply without a key is left out, with its fault in the log.
         """
         return self.privacy.required_reply_keys
 
-    def unproved(self) -> str:
+    def describe_unverified(self) -> str:
         """Name what nodes are asked to do and no reply shows; empty for nothing."""
         compressed = not isinstance(self.compression, NoCompression)
         return f"compression={type(self.compression).__name__}" if compressed else ""
@@ -1077,7 +1104,7 @@ class PseudoGradientStrategy(BaseStrategy):
         return self.registry.partition_of if self.registry.has_partition_ids else {}
 
     def participation_counts(self) -> dict[str, dict[str, int]]:
-        kept = self.registry.ledger.kept
+        kept = self.registry.contribution_log.counts
         return {self.registry.display_name(k): kept[k] for k in sorted(kept)}
 
     def summary(self) -> None:
@@ -1087,10 +1114,10 @@ class PseudoGradientStrategy(BaseStrategy):
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {
             **self.server_state.state_dict(),
-            "movement": self.movement.state_dict(),
+            "movement": self.stall_detector.state_dict(),
             "failed_rounds": self.failures.num_failed,
             "sites": dict(self.registry.sites),
-            "contributions": self.registry.ledger.state_dict(),
+            "contributions": self.registry.contribution_log.state_dict(),
         }
         if self.is_guarded:
             state |= {"monitor": self._monitor.state_dict(), "recovery": self._recovery.state_dict()}
@@ -1099,11 +1126,11 @@ class PseudoGradientStrategy(BaseStrategy):
         return state | ({"frozen_at": known_hashes(self.registry)} if self.frozen_names else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.server_state = self.server_state.loaded(state)
-        self.movement.load_state_dict(state["movement"])
+        self.server_state = self.server_state.with_loaded_state(state)
+        self.stall_detector.load_state_dict(state["movement"])
         self.failures.num_failed = state["failed_rounds"]
-        self.registry.sites.update(state.get("sites", {}))  # without what stays: see STAYS
-        self.registry.ledger.load_state_dict(state.get("contributions", {}))
+        self.registry.sites.update(state.get("sites", {}))  # without what stays: see KEPT_ON_ROLLBACK
+        self.registry.contribution_log.load_state_dict(state.get("contributions", {}))
         if self.sent_record is not None:
             self._server_vector = state["server_vector"]
         if "monitor" in state:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flwr.app import ArrayRecord, Message
 
 from .client_registry import ClientRegistry
-from .replies import Fault, LacksOurs, checked, metrics_of
+from .replies import Fault, MissingReplyKey, check_reply, metrics_of
 from .strategy import Question, TooManyFailedRounds, stop_if_all_failed
 
 logger = logging.getLogger("flwr.strategies")
@@ -37,7 +37,7 @@ class Poll:
     faults: Mapping[int, str]
 
     @classmethod
-    def of(
+    def from_replies(
         cls,
         question: Question,
         server_round: int,
@@ -55,11 +55,11 @@ class Poll:
         answers, faults, lacking = dict[int, dict[str, float]](), dict[int, str](), set[int]()
         for k in sorted(sent):
             try:
-                reply = checked(replies.get(k), k if registry.has_partition_ids else None)
+                reply = check_reply(replies.get(k), k if registry.has_partition_ids else None)
                 answers[k] = read_metrics(reply, question.metrics)
             except Fault as fault:
                 faults[k] = str(fault)
-                lacking |= {k} if isinstance(fault, LacksOurs) else set()
+                lacking |= {k} if isinstance(fault, MissingReplyKey) else set()
         if server_round == 1:
             stop_if_all_failed(len(sent), replies)
             if lacking and lacking == replies.keys():
@@ -79,5 +79,5 @@ def read_metrics(reply: Message, names: tuple[str, ...]) -> dict[str, float]:
     metrics = metrics_of(reply)
     for name in names:
         if type(metrics.get(name)) not in (int, float):
-            raise LacksOurs(f"sent no {name!r}")
+            raise MissingReplyKey(f"sent no {name!r}")
     return {name: float(metrics[name]) for name in names}  # type: ignore[arg-type]

@@ -27,27 +27,27 @@ from strategies.shared.checks import void_measures
 from strategies.shared.compression import Compression, NoCompression
 from strategies.shared.flower_private import SUPERLINK_NODE_ID
 
-from .strategy import reason_of
+from .strategy import get_error_reason
 
 logger = logging.getLogger("flwr.strategies")
 
-Tell = Callable[[str], None]  # takes a line for the log
-OF_REPLIES = (protocol.ARRAYS, protocol.METRICS, protocol.CODES, protocol.CONTROL)
-BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
+LogFunction = Callable[[str], None]  # takes a line for the log
+REPLY_RECORDS = (protocol.ARRAYS, protocol.METRICS, protocol.CODES, protocol.CONTROL)
+RECORDS_BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
 Records = dict[str, dict[str, Tensor]]  # of a reply: the arrays of each further record, by name
-PARTS = ("weighting", "aggregation", "mask", "step_size", "privacy")  # that may need each update
-MOST_EXAMPLES = 2.0**53  # beyond, a count is not exact, and a sum of weights may overflow
+PARTS_WITH_SUMS = ("weighting", "aggregation", "mask", "step_size", "privacy")  # that may need each update
+MAX_EXAMPLES = 2.0**53  # beyond, a count is not exact, and a sum of weights may overflow
 
 
 class Fault(Exception):
     """Why a node's reply is left out."""
 
 
-class LacksOurs(Fault):
+class MissingReplyKey(Fault):
     """It lacks what this project's ClientApp sends when it is asked to, and another may not know of."""
 
 
-class Diverged(Fault):
+class DivergedMetrics(Fault):
     """Metrics that are no numbers, in a reply that is sound but for them."""
 
 
@@ -79,8 +79,8 @@ def num_examples_of(message: Message, key: str = protocol.NUM_EXAMPLES) -> float
     return float(value)  # type: ignore[arg-type]
 
 
-def drop_diagnostics(reply: Message, needed: Container[str], tell: Tell) -> None:
-    """Take metrics that are NaN or infinite out of a reply; ``tell`` is called with a line for each.
+def drop_diagnostics(reply: Message, needed: Container[str], log: LogFunction) -> None:
+    """Take metrics that are NaN or infinite out of a reply; ``log`` is called with a line for each.
 
     Where a loss, or a metric that the round needs, is one of them, all stay: the node will be left out.
     """
@@ -90,15 +90,15 @@ def drop_diagnostics(reply: Message, needed: Container[str], tell: Tell) -> None
         return
     for name, value in lost.items():
         del metrics[name]
-        tell(f"{name!r} of a node is {value}: it is left out, and the node's update counts")
+        log(f"{name!r} of a node is {value}: it is left out, and the node's update counts")
 
 
-def scalar_metrics(messages: Iterable[Message], tell: Tell = logger.warning) -> dict[str, Tensor]:
-    """Return {name: [K] in float64}: every scalar metric that all messages carry; ``tell`` the others."""
+def scalar_metrics(messages: Iterable[Message], log: LogFunction = logger.warning) -> dict[str, Tensor]:
+    """Return {name: [K] in float64}: every scalar metric that all messages carry; ``log`` the others."""
     records = [metrics_of(message) for message in messages]
     names = set.intersection(*map(set, records)) if records else set()
     if lost := sorted(set().union(*records) - names):
-        tell(f"not every node sent {', '.join(map(repr, lost))}: not averaged")
+        log(f"not every node sent {', '.join(map(repr, lost))}: not averaged")
     return {
         name: torch.tensor([record[name] for record in records], dtype=torch.float64)
         for name in sorted(names - {protocol.PARTITION_ID})
@@ -106,7 +106,7 @@ def scalar_metrics(messages: Iterable[Message], tell: Tell = logger.warning) -> 
     }
 
 
-def lacking(replies: Mapping[int, Message]) -> dict[int, str]:
+def find_missing_metrics(replies: Mapping[int, Message]) -> dict[int, str]:
     """Say which of the replies, {partition id: reply}, lack a metric that more than half of them carry.
 
     A metric is averaged only if all carry it, so one node could suppress it for all.
@@ -126,7 +126,7 @@ def mean_metrics(metrics: dict[str, Tensor], num_examples: Tensor) -> dict[str, 
     return {name: float(weights @ values) for name, values in metrics.items()}
 
 
-def within(mean: float, values: Sequence[float]) -> float:
+def clamp_mean(mean: float, values: Sequence[float]) -> float:
     """Return a mean that rounding has not taken beyond its values: of equal ones, their value.
 
     Where all nodes have accuracy 1, shares of examples may add up to 0.9999999999999999.
@@ -134,7 +134,7 @@ def within(mean: float, values: Sequence[float]) -> float:
     return min(max(mean, min(values)), max(values))
 
 
-def capped(weights: Tensor, share: float) -> Tensor:
+def cap_weights(weights: Tensor, share: float) -> Tensor:
     """Return weights [K] of which none is more than a share of their sum; all equal where that cannot be.
 
     The largest are lowered, all to the same value; the others stay as they are.
@@ -150,19 +150,19 @@ def capped(weights: Tensor, share: float) -> Tensor:
     return torch.ones_like(weights)
 
 
-def measures_of(reply: Message) -> dict[str, float]:
+def read_measures(reply: Message) -> dict[str, float]:
     """Return the numbers of an evaluation, each measure NaN where the loss is, whatever the ClientApp."""
     numbers = {name: value for name, value in metrics_of(reply).items() if isinstance(value, int | float)}
     return void_measures({name: float(value) for name, value in numbers.items()})
 
 
-def void_mean(diverged: Iterable[Message], num_sound: int, key: str) -> dict[str, float]:
+def find_void_means(diverged: Iterable[Message], num_sound: int, key: str) -> dict[str, float]:
     """Return the measures that are NaN in the mean over nodes: where half or more of the nodes diverged.
 
     Fewer do not void the mean. ``key`` names the number of examples, which is no measure.
     """
     replies = list(diverged)
-    measures = [pair for reply in replies for pair in measures_of(reply).items()]
+    measures = [pair for reply in replies for pair in read_measures(reply).items()]
     names = sorted({name for name, value in measures if not math.isfinite(value) and name != key})
     return dict.fromkeys(names, math.nan) if len(replies) >= num_sound else {}
 
@@ -190,12 +190,12 @@ def match_replies(messages: Mapping[int, Message], replies: Iterable[Message]) -
     return by_partition
 
 
-def of_group(name: str, replies: Iterable[Message]) -> list[Message]:
+def select_group_replies(name: str, replies: Iterable[Message]) -> list[Message]:
     """Return the replies to a group's messages, and errors whose group the SuperLink does not tell."""
     return [reply for reply in replies if reply.metadata.group_id in (name, "")]
 
 
-def checked(
+def check_reply(
     reply: Message | None, partition_id: int | None = None, key: str = protocol.NUM_EXAMPLES
 ) -> Message:
     """Return a node's reply if its metrics are finite and say on how many examples it worked.
@@ -205,13 +205,13 @@ def checked(
 
     Raises
     ------
-    Diverged : where all is well but that some metrics are NaN or infinite
+    DivergedMetrics : where all is well but that some metrics are NaN or infinite
     Fault : otherwise
     """
     if reply is None:
         raise Fault("did not answer in time")
     if reply.has_error():
-        raise Fault(reason_of(reply))
+        raise Fault(get_error_reason(reply))
     require_one(reply.content.metric_records, protocol.METRICS)
     for name, value in metrics_of(reply).items():
         for number in value if isinstance(value, list) else [value]:
@@ -220,10 +220,10 @@ def checked(
     claimed = metrics_of(reply).get(protocol.PARTITION_ID, partition_id)
     if partition_id is not None and claimed != partition_id:
         raise Fault(f"answered for partition {str(claimed)[:20]}")
-    require_number(reply, key, MOST_EXAMPLES)
+    require_number(reply, key, MAX_EXAMPLES)
     for name, value in metrics_of(reply).items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise Diverged(f"sent {name!r}={value}, expected a number")
+            raise DivergedMetrics(f"sent {name!r}={value}, expected a number")
     return reply
 
 
@@ -245,7 +245,7 @@ def require_number(reply: Message, name: str, most: float = sys.float_info.max) 
         raise Fault(f"sent {name}={value}, expected a number from 0 to {most:.3g}")
 
 
-def fitting(
+def require_layout(
     record: ArrayRecord | None, what: str, layout: Layout, *, parameters_only: bool = False
 ) -> ArrayRecord:
     """Return a record that has the model's names and shapes; raise ``Fault`` for another."""
@@ -256,10 +256,10 @@ def fitting(
     return record
 
 
-def mean_lists(replies: Iterable[Message], weights: Tensor, tell: Tell) -> dict[str, list[float]]:
+def mean_lists(replies: Iterable[Message], weights: Tensor, log: LogFunction) -> dict[str, list[float]]:
     """Average each metric that is a list in every reply by element, as Flower does, with weights [K].
 
-    ``tell`` is given a line for one that cannot be averaged.
+    ``log`` is given a line for one that cannot be averaged.
     """
     records = [metrics_of(reply) for reply in replies]
     everywhere = set.intersection(*map(set, records)) if records else set()
@@ -270,18 +270,18 @@ def mean_lists(replies: Iterable[Message], weights: Tensor, tell: Tell) -> dict[
             continue
         lengths = sorted({len(value) if isinstance(value, list) else 0 for value in values})
         if len(lengths) > 1:
-            tell(f"{name!r} is a list of {lengths[0]} to {lengths[-1]} numbers: not averaged")
+            log(f"{name!r} is a list of {lengths[0]} to {lengths[-1]} numbers: not averaged")
         elif lengths[0]:
             means[name] = (shares @ torch.tensor(values, dtype=torch.float64)).tolist()
     return means
 
 
-def with_own(nodes: Mapping[str, Any], own: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+def merge_own_metrics(nodes: Mapping[str, Any], own: Mapping[str, Any], log: LogFunction) -> dict[str, Any]:
     """Return both; a metric of the nodes that has the name of one of our own is kept as ``node-NAME``."""
     kept = dict(nodes)
     for name in sorted(nodes.keys() & own.keys()):
         kept[f"node-{name}"] = kept.pop(name)
-        tell(f"nodes send {name!r}, which the strategy reports itself: theirs is kept as 'node-{name}'")
+        log(f"nodes send {name!r}, which the strategy reports itself: theirs is kept as 'node-{name}'")
     return kept | dict(own)
 
 
@@ -290,16 +290,16 @@ def is_of_other_app(reply: Message) -> bool:
     return protocol.PARTITION_ID not in metrics_of(reply)
 
 
-def name_unread(replies: Iterable[Message], extras: Iterable[str], tell: Tell) -> None:
+def warn_of_unread_records(replies: Iterable[Message], extras: Iterable[str], log: LogFunction) -> None:
     """Name the records of replies that nothing reads; ``extras`` are read beside the usual ones."""
-    known = {*OF_REPLIES, *extras}
+    known = {*REPLY_RECORDS, *extras}
     for reply in replies:
         records = {**reply.content.array_records, **reply.content.metric_records}
         named = protocol.ARRAYS in records, protocol.METRICS in records
         for name, record in records.items():
             kind = type(record).__name__
             if name not in known and named[kind == "MetricRecord"]:
-                tell(f"nodes send the {kind} {name!r} beside the one that is read: it is not used")
+                log(f"nodes send the {kind} {name!r} beside the one that is read: it is not used")
 
 
 # Stacking: the replies of a round are read one by one, and what is sound is kept as rows of matrices.
@@ -346,13 +346,13 @@ def read_delta(
 
     Raises ``Fault`` for arrays that are not the model's.
     """
-    record = fitting(arrays_of(reply, extra), "arrays", layout)
+    record = require_layout(arrays_of(reply, extra), "arrays", layout)
     layout.flatten_parameters(record, out=out)
     torch.sub(start, out, out=out)
     return record
 
 
-def decoded(
+def read_coded_delta(
     reply: Message,
     extra: str | None,
     layout: Layout,
@@ -398,7 +398,7 @@ def _bytes_of(array: Array) -> bytes:
 
 
 @dataclass(frozen=True)
-class Collected:
+class SoundReplies:
     """One round's replies, sorted by partition id.
 
     Parameters
@@ -406,32 +406,38 @@ class Collected:
     updates : the sound ones, stacked
     extra : [K, P], what else each of them carries (SCAFFOLD's variates); None when nothing was asked for
     faults : {partition id: reason} for every node that was asked and is left out
-    moved : whether any of the sound ones holds another parameter than was sent
+    has_moved : whether any of the sound ones holds another parameter than was sent
     replies : the sound ones, as they came, by partition id
-    lacking : those faults whose nodes run another ClientApp than this project's
+    missing_metrics : those faults whose nodes run another ClientApp than this project's
     records : the further records of the sound ones, by partition id, name and array's name
     """
 
     updates: Updates
     extra: Tensor | None
     faults: dict[int, str]
-    moved: bool
+    has_moved: bool
     replies: dict[int, Message]
-    lacking: dict[int, str]
+    missing_metrics: dict[int, str]
     records: dict[int, Records] = field(default_factory=dict)
 
-    def without(self, faults: Mapping[int, str]) -> "Collected":
+    def without(self, faults: Mapping[int, str]) -> "SoundReplies":
         """Return a copy that leaves some nodes out, each for a reason."""
         kept = [row for row, k in enumerate(self.updates.partition_ids) if k not in faults]
         extra = None if self.extra is None else self.extra[kept]
         updates = self.updates.without(faults)
         replies = {k: reply for k, reply in self.replies.items() if k not in faults}
         records = {k: of_node for k, of_node in self.records.items() if k not in faults}
-        return Collected(
-            updates, extra, {**self.faults, **faults}, self.moved, replies, self.lacking, records
+        return SoundReplies(
+            updates,
+            extra,
+            {**self.faults, **faults},
+            self.has_moved,
+            replies,
+            self.missing_metrics,
+            records,
         )
 
-    def counts(self) -> dict[str, float]:
+    def count_replies(self) -> dict[str, float]:
         """Return what a round's metrics show of it."""
         return {protocol.REPLIES: len(self.updates.partition_ids), protocol.FAILED: len(self.faults)}
 
@@ -444,13 +450,13 @@ class Stack:
     layout : of the model
     start : [P], the parameters that the nodes started from: Delta_k = start - w_k
     scratch : what is stacked lies in it, until the next round is collected
-    most : how many rows there can be (:func:`rows`)
+    max_rows : how many rows there can be (:func:`count_stack_rows`)
     extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
     needed : the names of metrics that each reply must carry, numbers, 0 or above
     compression : what nodes were asked for; None for plain weights
-    evidence : keys that each reply's configuration must carry, and the fault of one that does not
+    required_keys : keys that each reply's configuration must carry, and the fault of one that does not
     examples_key : the metric that says on how many examples a node trained
-    tell : called with lines for the log
+    log : called with lines for the log
     records : the names of further ArrayRecords, of any shapes, that each reply must carry
     check_records : raises ``ValueError`` for those of a reply that are not as they should be
     start_of : returns what the node of a reply started from, where not all started from ``start``; raises
@@ -462,42 +468,42 @@ class Stack:
         layout: Layout,
         start: Tensor,
         scratch: Workspace,
-        most: int,
+        max_rows: int,
         extra: str | None = None,
         needed: Iterable[str] = (),
         compression: Compression | None = None,
-        evidence: Mapping[str, str] = MappingProxyType({}),
+        required_keys: Mapping[str, str] = MappingProxyType({}),
         examples_key: str = protocol.NUM_EXAMPLES,
-        tell: Callable[[str], None] = logger.warning,
+        log: Callable[[str], None] = logger.warning,
         records: tuple[str, ...] = (),
         check_records: Callable[[Records], None] | None = None,
         start_of: Callable[[Message], Tensor] | None = None,
     ) -> None:
-        self.tell, self.start_of = tell, start_of
+        self.log, self.start_of = log, start_of
         self.records, self.check_records = records, check_records
         self._read: dict[int, Records] = {}
         self.layout, self.start, self.compression = layout, start, compression
-        self.evidence, self.examples_key = evidence, examples_key
+        self.required_keys, self.examples_key = required_keys, examples_key
         self.extra, self.needed = extra, tuple(needed)
-        self.deltas = scratch.rows("deltas", most, start)
-        self.buffers = torch.empty(most, layout.num_buffers, dtype=torch.float64)
-        self.extras = scratch.rows("extras", most, start) if extra else None
-        self._sound: dict[int, Message] = {}
+        self.deltas = scratch.rows("deltas", max_rows, start)
+        self.buffers = torch.empty(max_rows, layout.num_buffers, dtype=torch.float64)
+        self.extras = scratch.rows("extras", max_rows, start) if extra else None
+        self._sound_replies: dict[int, Message] = {}
         self._faults: dict[int, str] = {}
-        self._lacking: dict[int, str] = {}
-        self._moved = False
+        self._missing_metrics: dict[int, str] = {}
+        self._has_moved = False
         self._shared: dict[int, int] = {}  # the row of each mean that several replies carry
         self._row_sums: dict[int, Mapping[str, Tensor]] = {}  # of these rows
         self._rows: list[int] = []  # of each sound reply
         self._kept = 0  # rows that are written
 
-    def all(
+    def read_all(
         self, partition_ids: Iterable[int], answered: Mapping[int, Message], has_partition_ids: bool
-    ) -> Collected:
+    ) -> SoundReplies:
         """Return what the partitions that were asked have answered, in their order."""
         for partition_id in sorted(partition_ids):
             self.read(partition_id, answered.get(partition_id), has_partition_ids)
-        return self.collected()
+        return self.collect()
 
     def read(self, partition_id: int, reply: Message | None, has_partition_ids: bool = False) -> None:
         """Stack the reply of a node, or note why it is left out.
@@ -506,18 +512,18 @@ class Stack:
         """
         try:
             if reply is not None and not reply.has_error():
-                drop_diagnostics(reply, (self.examples_key, *self.needed), self.tell)
-            sound = checked(reply, partition_id if has_partition_ids else None, self.examples_key)
+                drop_diagnostics(reply, (self.examples_key, *self.needed), self.log)
+            sound = check_reply(reply, partition_id if has_partition_ids else None, self.examples_key)
             row = self._row_of(sound)
             records = self._records_of(sound)
         except Fault as fault:
             self._faults[partition_id] = str(fault)
-            if isinstance(fault, LacksOurs):
-                self._lacking[partition_id] = str(fault)
+            if isinstance(fault, MissingReplyKey):
+                self._missing_metrics[partition_id] = str(fault)
         except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
             self._faults[partition_id] = f"sent unreadable arrays ({' '.join(str(error).split())})"
         else:
-            self._sound[partition_id] = sound
+            self._sound_replies[partition_id] = sound
             if records:
                 self._read[partition_id] = records
             self._rows.append(row)
@@ -529,13 +535,15 @@ class Stack:
             raise Fault("trained on no examples")
         for name in self.needed:
             if name not in metrics_of(reply):
-                raise LacksOurs(f"sent no {name!r}")
+                raise MissingReplyKey(f"sent no {name!r}")
             require_number(reply, name)
-        for key, fault in self.evidence.items():
+        for key, fault in self.required_keys.items():
             if read_config(reply, key) is None:
-                raise LacksOurs(fault)
+                raise MissingReplyKey(fault)
         require_one(
-            reply.content.array_records, protocol.ARRAYS, (self.extra, *self.records, *BESIDE_ARRAYS)
+            reply.content.array_records,
+            protocol.ARRAYS,
+            (self.extra, *self.records, *RECORDS_BESIDE_ARRAYS),
         )
         record = arrays_of(reply, self.extra)
         row = self._shared.get(id(record), self._kept)
@@ -555,23 +563,23 @@ class Stack:
         if self.compression is None:
             record = read_delta(reply, self.extra, self.layout, start, delta)
         else:
-            record = decoded(reply, self.extra, self.layout, self.compression, start, delta)
+            record = read_coded_delta(reply, self.extra, self.layout, self.compression, start, delta)
         parts = [delta]
         if self.layout.buffers:
             parts.append(self.layout.flatten_buffers(record, out=self.buffers[row]))
         if self.extra and self.extras is not None:
             carried = reply.content.array_records.get(self.extra)
             if carried is None:
-                raise LacksOurs(f"sent no {self.extra!r} record")
-            record = fitting(carried, f"{self.extra!r} record", self.layout, parameters_only=True)
+                raise MissingReplyKey(f"sent no {self.extra!r} record")
+            record = require_layout(carried, f"{self.extra!r} record", self.layout, parameters_only=True)
             parts.append(self.layout.flatten_parameters(record, out=self.extras[row]))
         total = float(delta.sum())
         unsure = parts[1:] if math.isfinite(total) else parts  # a finite sum has finite terms
-        if not all(map(_finite, unsure)):
+        if not all(map(_is_finite, unsure)):
             raise Fault("sent NaN or infinite values")
-        if self.layout.buffers and (beyond := self.layout.beyond(self.buffers[row])):
+        if self.layout.buffers and (beyond := self.layout.find_overflow(self.buffers[row])):
             raise Fault(f"sent {beyond}")
-        self._moved = self._moved or total != 0
+        self._has_moved = self._has_moved or total != 0
 
     def _records_of(self, reply: Message) -> Records:
         """Return a reply's further records, read, finite and checked."""
@@ -579,35 +587,37 @@ class Stack:
         for name in self.records:
             record = reply.content.array_records.get(name)
             if record is None:
-                raise LacksOurs(f"sent no {name!r} record")
+                raise MissingReplyKey(f"sent no {name!r} record")
             read[name] = {key: values_of(array) for key, array in record.items()}
-            if not all(map(_finite, read[name].values())):
+            if not all(map(_is_finite, read[name].values())):
                 raise Fault(f"sent NaN or infinite values in {name!r}")
         if read and self.check_records is not None:
             _call_hook(self.check_records, read)
         return read
 
-    def collected(self) -> Collected:
+    def collect(self) -> SoundReplies:
         """Return all that was read."""
         kept = self._kept
-        metrics = scalar_metrics(self._sound.values(), self.tell)
+        metrics = scalar_metrics(self._sound_replies.values(), self.log)
         updates = Updates(
             self.deltas[:kept],
             self.buffers[:kept],
             metrics.pop(self.examples_key, torch.zeros(0, dtype=torch.float64)),
-            tuple(self._sound),
+            tuple(self._sound_replies),
             self.layout,
             self.start,
             metrics,
             torch.tensor(self._rows) if kept < len(self._rows) else None,
             {row: sums for row, sums in self._row_sums.items() if sums},
         )
-        moved = self._moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
+        moved = self._has_moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
         extra = None if self.extras is None else self.extras[:kept]
-        return Collected(updates, extra, self._faults, moved, self._sound, self._lacking, self._read)
+        return SoundReplies(
+            updates, extra, self._faults, moved, self._sound_replies, self._missing_metrics, self._read
+        )
 
 
-def rows(partition_ids: Iterable[int], answered: Mapping[int, Message]) -> int:
+def count_stack_rows(partition_ids: Iterable[int], answered: Mapping[int, Message]) -> int:
     """Return how many rows the partitions that were asked can take; replies with one mean share a row."""
     shared = [reply for reply in answered.values() if reply.has_content()]
     means = [id(record) for reply in shared if isinstance(record := arrays_of(reply), SharedMean)]
@@ -622,11 +632,11 @@ def _call_hook(hook: Callable[[Any], Any], given: Any) -> Any:
         raise Fault(str(error)) from error
 
 
-def _finite(values: Tensor) -> bool:
+def _is_finite(values: Tensor) -> bool:
     return math.isfinite(values.sum()) or bool(values.isfinite().all())
 
 
-# Folding: nodes' models become their weighted mean before they travel to the server.
+# Partial sums: nodes' models become their weighted mean before they travel to the server.
 #
 #     mean_S = sum_{k in S} c_k w_k / sum_{k in S} c_k,      alpha_k = c_k / sum c
 #
@@ -635,13 +645,13 @@ def _finite(values: Tensor) -> bool:
 # nothing else can be folded.
 
 
-def further_records(strategy: Any) -> tuple[str, ...]:
+def list_extra_records(strategy: Any) -> tuple[str, ...]:
     """Return the names of the records that each reply carries beside the model."""
     extra = getattr(strategy, "extra_record", None)
     return (*((extra,) if extra else ()), *getattr(strategy, "extra_records", ()))
 
 
-def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
+def make_partial_sums(strategy: Any, arrays: ArrayRecord) -> "PartialSums":
     """Return what folds the models of nodes that were sent ``arrays``.
 
     Raises
@@ -649,7 +659,7 @@ def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
     ValueError : where the strategy needs each node's update
     """
     names: list[str] = []
-    for slot in PARTS:
+    for slot in PARTS_WITH_SUMS:
         part = getattr(strategy, slot, strategy)
         sums = vars(type(part)).get("sums")  # not inherited
         if sums is None:
@@ -661,22 +671,22 @@ def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
     if (sums := vars(owner).get("sums")) is None:
         raise ValueError(f"strategy={strategy.name}, with a step of its own,")
     weighting = type(strategy.weighting)
-    if getattr(strategy, "averages_uniformly", False) and weighting is not Uniform:
+    if getattr(strategy, "is_uniform_mean", False) and weighting is not Uniform:
         raise ValueError(f"strategy={strategy.name} with weighting={weighting.__name__}")
     if strategy.weighting.examples_key != protocol.NUM_EXAMPLES:
         raise ValueError("weighting.key")
     if getattr(strategy, "max_norm", None) is not None:
         raise ValueError("participation.max_norm")
-    if extra := next(iter(further_records(strategy)), None):
+    if extra := next(iter(list_extra_records(strategy)), None):
         raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
     layout = Layout.of(arrays, strategy.buffer_names, strategy.frozen_names)
     layout = replace(layout, frozen={}, names=())  # as replies are
-    return Folding(
+    return PartialSums(
         layout, arrays, strategy.weighting, strategy.required_reply_keys(), dict.fromkeys([*names, *sums])
     )
 
 
-class Folding:
+class PartialSums:
     """The weighted mean of the models that were added, in float64, and the sums that parts ask for.
 
     Parameters
@@ -684,7 +694,7 @@ class Folding:
     layout : of the model
     arrays : what the nodes started from
     weighting : how much each node counts
-    evidence : as in :class:`Stack`
+    required_keys : as in :class:`Stack`
     names : of the sums
     """
 
@@ -693,10 +703,10 @@ class Folding:
         layout: Layout,
         arrays: ArrayRecord,
         weighting: Weighting,
-        evidence: dict[str, str],
+        required_keys: dict[str, str],
         names: Iterable[str] = (),
     ) -> None:
-        self.layout, self.weighting, self.evidence = layout, weighting, evidence
+        self.layout, self.weighting, self.required_keys = layout, weighting, required_keys
         self._start = layout.flatten_parameters(arrays)
         self._scratch = Workspace()
         self._total = 0.0
@@ -704,11 +714,11 @@ class Folding:
         self._buffers = torch.zeros(layout.num_buffers, dtype=torch.float64)
         self._sums = {name: torch.zeros(()) for name in names}
 
-    def take(self, reply: Message) -> bool:
+    def add_reply(self, reply: Message) -> bool:
         """Add a node's model, and take it out of the reply; False where the server would leave it out."""
-        stack = Stack(self.layout, self._start, self._scratch, 1, evidence=self.evidence)
+        stack = Stack(self.layout, self._start, self._scratch, 1, required_keys=self.required_keys)
         stack.read(0, reply)
-        updates = stack.collected().updates
+        updates = stack.collect().updates
         if not updates.partition_ids:
             return False
         counts = self.weighting.counts(num_examples_of(reply))

@@ -23,7 +23,7 @@ class StatefulClientsStrategy(PseudoGradientStrategy):
     _awaited: set[int] = field(default_factory=set, init=False, repr=False)  # asked, and not counted since
 
     @property
-    def nodes_remember(self) -> bool:
+    def has_stateful_nodes(self) -> bool:
         return True
 
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
@@ -34,9 +34,9 @@ class StatefulClientsStrategy(PseudoGradientStrategy):
         self._awaited |= self._recipients.keys()
         return super().make_content(server_round, arrays, extra)
 
-    def _go_back(self, server_round: int) -> ArrayRecord | None:
+    def _roll_back(self, server_round: int) -> ArrayRecord | None:
         """Return to the last good model; the sums begin anew, at the server and at the nodes."""
-        arrays = super()._go_back(server_round)
+        arrays = super()._roll_back(server_round)
         if arrays is not None:
             self._counted, self._awaited = {}, set()
             self.clear_sum()

@@ -16,7 +16,7 @@ from .strategy import TooManyFailedRounds
 logger = logging.getLogger("flwr.strategies")
 
 # What a step reads to apply each part.
-APPLIED_BY = {
+ATTRIBUTE_OF_PART = {
     "weighting": "weighting",
     "aggregation": "aggregation",
     "server_optimizer": "server_optimizer",
@@ -24,51 +24,53 @@ APPLIED_BY = {
     "step_size": "step_size",
     "privacy": "accountant",
 }
-UNUSED = "strategy=%s takes its step without %s: no effect; leave it out, or let take_step apply it"
-UNPROTECTED = (
+UNUSED_PARTS_WARNING = (
+    "strategy=%s takes its step without %s: no effect; leave it out, or let take_step apply it"
+)
+PRIVACY_ERROR = (
     "privacy would not hold: the step of strategy={} neither clips the updates nor adds noise; let take_step "
     "call self.accountant.clip_ and self.accountant.noise_, or set privacy=none"
 )
 
 
 @dataclass
-class StepWatch:
+class UnusedPartCheck:
     """The first step of a user's own rule: which of the parts that were chosen does it leave out?"""
 
-    is_over: bool = False  # whether there has been such a step
-    _named: set[str] = field(default_factory=set)
+    has_checked: bool = False  # whether there has been such a step
+    _reported: set[str] = field(default_factory=set)
 
     @contextmanager
-    def watch(self, strategy: Any) -> Iterator[None]:
+    def check_step(self, strategy: Any) -> Iterator[None]:
         """Watch the step that is taken within; warn of parts that are left out.
 
         Raises
         ------
         TooManyFailedRounds : where privacy was left out, and the run would report an epsilon
         """
-        candidates = _chosen(strategy)
-        with _reads(strategy, is_watched=bool(candidates)) as read:
+        candidates = _find_chosen_parts(strategy)
+        with _record_reads(strategy, is_watched=bool(candidates)) as read:
             yield
-        self.is_over = True
+        self.has_checked = True
         left_out = {part for part, attribute in candidates.items() if attribute not in read}
-        self.name(strategy, set() if "_rule" in read else left_out)  # the rule applies every part
+        self.report(strategy, set() if "_rule" in read else left_out)  # the rule applies every part
 
-    def name(self, strategy: Any, unused: set[str]) -> None:
+    def report(self, strategy: Any, unused: set[str]) -> None:
         """Warn of parts that were left out, once; raise ``TooManyFailedRounds`` where privacy was."""
         if "privacy" in unused:
-            raise TooManyFailedRounds(UNPROTECTED.format(strategy.name))
-        if new := unused - self._named:
+            raise TooManyFailedRounds(PRIVACY_ERROR.format(strategy.name))
+        if new := unused - self._reported:
             parts = ", ".join(f"{part}={getattr(strategy, part)!r}" for part in sorted(new))
-            logger.warning(UNUSED, strategy.name, parts)
-            self._named |= new
+            logger.warning(UNUSED_PARTS_WARNING, strategy.name, parts)
+            self._reported |= new
 
 
-def _chosen(strategy: Any) -> dict[str, str]:
+def _find_chosen_parts(strategy: Any) -> dict[str, str]:
     """Return the parts that are not the strategy's defaults, and what a step reads to apply each."""
     kind = type(strategy)
     chosen = {
         part: attribute
-        for part, attribute in APPLIED_BY.items()
+        for part, attribute in ATTRIBUTE_OF_PART.items()
         if getattr(strategy, part) != getattr(kind, part)
     }
     if strategy.privacy.is_local:
@@ -77,7 +79,7 @@ def _chosen(strategy: Any) -> dict[str, str]:
 
 
 @contextmanager
-def _reads(strategy: Any, is_watched: bool) -> Iterator[set[str]]:
+def _record_reads(strategy: Any, is_watched: bool) -> Iterator[set[str]]:
     """Yield a set that fills with the names of the attributes that are read of a strategy."""
     read = set[str]()
     if not is_watched:

@@ -23,16 +23,18 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
-from strategies.parts.updates import Lacking, NoStep
+from strategies.parts.updates import MissingReplies, NoStep
 from strategies.shared import flower_names, protocol
 from strategies.shared.checks import require, require_count
-from strategies.shared.flower_private import UNREACHABLE
+from strategies.shared.flower_private import UNREACHABLE_CODES
 
 logger = logging.getLogger("flwr.strategies")
 
-HasEnough = Callable[[Sequence[Message]], bool]
+HasEnoughReplies = Callable[[Sequence[Message]], bool]
 
-NO_SERVER_DATA = "{name} needs examples on the server: set validation_size, or call set_server_data before"
+SERVER_DATA_ERROR = (
+    "{name} needs examples on the server: set validation_size, or call set_server_data before"
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class ServerData:
         raise NotImplementedError
 
 
-class Advising(ABCMeta):
+class KeywordAdviceMeta(ABCMeta):
     """Metaclass of strategies: for an unknown keyword of Flower's, or of a part, it names ours."""
 
     def __call__(cls, *args: Any, **given: Any) -> Any:
@@ -104,7 +106,7 @@ class Advising(ABCMeta):
         try:
             return super().__call__(*args, **given)
         except TypeError as error:
-            if instead := flower_names.advice_on(error, cls, given.get("inner")):
+            if instead := flower_names.explain_unexpected_keyword(error, cls, given.get("inner")):
                 raise TypeError(instead) from None
             raise
 
@@ -118,12 +120,16 @@ class Advising(ABCMeta):
         return Signature([parameter for name, parameter in taken.items() if name != "self"])
 
 
-class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
+class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=KeywordAdviceMeta):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
-    resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
+    is_resumable: ClassVar[bool] = (
+        True  # whether ``state_dict`` holds all that the rounds to come depend on
+    )
     server_data: ServerData | None = None  # a field of each strategy that needs it
-    keeps_time: ClassVar[bool] = False  # whether it orders replies itself, as asynchronous strategies do
+    is_asynchronous: ClassVar[bool] = (
+        False  # whether it orders replies itself, as asynchronous strategies do
+    )
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse a name of Flower's, or of a part, that nothing would read.
@@ -133,10 +139,10 @@ class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
         kind = type(self)
         fields = getattr(kind, "__dataclass_fields__", ())
         if not (name.startswith("_") or name in fields or hasattr(kind, name)):
-            instead = flower_names.advice(kind, name, getattr(self, "inner", None))
+            instead = flower_names.find_advice(kind, name, getattr(self, "inner", None))
             if instead and kind.__module__.startswith("strategies."):
                 raise AttributeError(instead)
-            if instead and name in flower_names.FLOWERS_ALONE:
+            if instead and name in flower_names.FLOWER_ONLY_NAMES:
                 logger.warning("%s", instead)
         super().__setattr__(name, value)
 
@@ -172,7 +178,7 @@ class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
     def set_num_rounds(self, rounds: int) -> None:
         """Let a run of this many rounds fail when none of them takes a step."""
 
-    def beyond_mean(self) -> str:
+    def describe_beyond_mean(self) -> str:
         """Name what makes the step more than a mean of the updates; empty for nothing."""
         return ""
 
@@ -186,7 +192,7 @@ class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
         return None
 
     @property
-    def has_enough(self) -> HasEnough | None:
+    def has_enough(self) -> HasEnoughReplies | None:
         """Says whether a round ends with its replies so far, while others stay awaited; None waits for all."""
         return None
 
@@ -207,7 +213,7 @@ class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
         return 1
 
     @property
-    def nodes_remember(self) -> bool:
+    def has_stateful_nodes(self) -> bool:
         """Whether the nodes keep a state of their own from round to round."""
         return False
 
@@ -236,7 +242,7 @@ class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
         """Return which partition each node holds, by node id: of those that have said so."""
         return {}
 
-    def pass_over(self, messages: Collection[Message]) -> None:
+    def stop_awaiting(self, messages: Collection[Message]) -> None:
         """Take messages of the round that are no longer waited for: their nodes have not failed."""
 
     def measure_norms(self) -> None:
@@ -256,7 +262,7 @@ class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
     def require_server_data(self) -> ServerData:
         """Return the server's data; raise ``ValueError`` where nobody has set it."""
         if self.server_data is None:
-            raise ValueError(NO_SERVER_DATA.format(name=self.name))
+            raise ValueError(SERVER_DATA_ERROR.format(name=self.name))
         return self.server_data
 
     def start(
@@ -281,7 +287,7 @@ class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
         """
         self.set_num_rounds(num_rounds)
         if self.needs_server_data:
-            raise ValueError(NO_SERVER_DATA.format(name=self.name))
+            raise ValueError(SERVER_DATA_ERROR.format(name=self.name))
 
         def evaluate_all(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None
@@ -291,7 +297,9 @@ class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
             }
             measured = {name: metrics for name, metrics in by_model.items() if metrics is not None}
             if len(measured) > 1:
-                return merged(list(measured.values()), [self.model_weight(name) for name in measured])
+                return merge_metric_records(
+                    list(measured.values()), [self.model_weight(name) for name in measured]
+                )
             return next(iter(measured.values()), None)
 
         return super().start(
@@ -305,7 +313,7 @@ class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=Advising):
         )
 
 
-def merged(records: Sequence[MetricRecord], weights: Sequence[float]) -> MetricRecord:
+def merge_metric_records(records: Sequence[MetricRecord], weights: Sequence[float]) -> MetricRecord:
     """Sum metrics that count nodes; average all others, with ``weights``, over the records that have them."""
     result = MetricRecord()
     for key in dict.fromkeys(key for record in records for key in record):
@@ -320,34 +328,36 @@ def merged(records: Sequence[MetricRecord], weights: Sequence[float]) -> MetricR
         elif key in (protocol.REPLIES, protocol.FAILED, protocol.DROPPED):
             result[key] = int(sum(value for value, _ in having))
         else:
-            total = _added(w for _, w in having)
-            result[key] = _added(value * (w / total) for value, w in having)  # of one record: as it was
+            total = _sum_in_order(w for _, w in having)
+            result[key] = _sum_in_order(
+                value * (w / total) for value, w in having
+            )  # of one record: as it was
     return result
 
 
 def _mean_list(lists: Sequence[Sequence[float]], weights: Sequence[float]) -> list[float]:
-    total = _added(weights)
+    total = _sum_in_order(weights)
     return [
-        _added(v * (w / total) for v, w in zip(row, weights, strict=True))
+        _sum_in_order(v * (w / total) for v, w in zip(row, weights, strict=True))
         for row in zip(*lists, strict=True)
     ]
 
 
-def _added(values: Iterable[float]) -> float:
+def _sum_in_order(values: Iterable[float]) -> float:
     """Return the sum from left to right, on every Python: from 3.12 on ``sum`` corrects its rounding."""
     return reduce(add, values, 0.0)
 
 
-MOST_STILL_ROUNDS = 3  # from the first one on
-CAUSES = (
+MAX_STALLED_ROUNDS = 3  # from the first one on
+STALL_ADVICE = (
     "look for a learning rate that is too small, frozen parameters, a loss that does not depend on them, "
     "or a client that returns the model it was sent"
 )
-LOOK_AT_NODES = "look at the nodes, or lower min_replies"
-LOWER_RATE = "the losses are no numbers: lower the learning rate of the clients"
-TRACEBACK = "Traceback (most recent call last):"  # begins what a reply's reason ends with
-OF_CLIENT_FN = ("fitins.parameters", "evaluateins.parameters")  # what Flower's older clients look for
-GIVE_FUNCTIONS = (
+FAILED_NODES_ADVICE = "look at the nodes, or lower min_replies"
+DIVERGENCE_ADVICE = "the losses are no numbers: lower the learning rate of the clients"
+TRACEBACK_START = "Traceback (most recent call last):"  # begins what a reply's reason ends with
+CLIENT_FN_ERRORS = ("fitins.parameters", "evaluateins.parameters")  # what Flower's older clients look for
+CLIENT_FN_ADVICE = (
     "its ClientApp is made of a client_fn, as with NumPyClient, and answers older messages: give it "
     "functions with @app.train() and @app.evaluate()"
 )
@@ -370,19 +380,19 @@ class FailurePolicy:
     ----------
     num_failed : how many rounds in a row have taken no step
     last_failure : why the last of them did not
-    hopeless : why no round can ever take a step; empty where one may
+    fatal_reason : why no round can ever take a step; empty where one may
     """
 
     min_replies: int = 1
     max_failed_rounds: int = 3
     num_failed: int = field(default=0, init=False)
     last_failure: str = field(default="", init=False)
-    hopeless: str = field(default="", init=False)
+    fatal_reason: str = field(default="", init=False)
 
     def require_replies(self, count: int) -> None:
         """Raise ``Lacking`` for fewer than ``min_replies``."""
         if count < self.min_replies:
-            raise Lacking(f"{count} sound replies, min_replies={self.min_replies}")
+            raise MissingReplies(f"{count} sound replies, min_replies={self.min_replies}")
 
     def count(self, server_round: int, lack: NoStep, faults: Sequence[str], advice: str) -> None:
         """Count a round without a step.
@@ -412,13 +422,15 @@ class StallDetector:
     """
 
     def __init__(self, *, alone: bool = True) -> None:
-        self.alone = alone  # False for the model of one group among others: see :func:`among`
-        self.seen = False  # whether any node has ever moved a parameter
-        self.still = 0  # rounds without movement so far
-        self.hopeless = False  # whether the first MOST_STILL_ROUNDS were all without
-        self.named = False
+        self.is_alone = (
+            alone  # False for the model of one group among others: see :func:`warn_of_stalled_models`
+        )
+        self.has_ever_moved = False  # whether any node has ever moved a parameter
+        self.num_stalled = 0  # rounds without movement so far
+        self.is_stalled = False  # whether the first MAX_STALLED_ROUNDS were all without
+        self.is_reported = False
 
-    def note(self, server_round: int, moved: bool, rates: Tensor | None) -> None:
+    def count_round(self, server_round: int, moved: bool, rates: Tensor | None) -> None:
         """Take note of a round.
 
         Parameters
@@ -432,48 +444,56 @@ class StallDetector:
             above 0
         """
         if moved:
-            self.seen, self.hopeless = True, False
+            self.has_ever_moved, self.is_stalled = True, False
             return
         if rates is not None and not rates.any():
             return
-        self.still += 1
-        self.hopeless = rates is not None and not self.seen and self.still >= MOST_STILL_ROUNDS
-        if self.alone:
-            among(server_round, {"": self})
+        self.num_stalled += 1
+        self.is_stalled = (
+            rates is not None and not self.has_ever_moved and self.num_stalled >= MAX_STALLED_ROUNDS
+        )
+        if self.is_alone:
+            warn_of_stalled_models(server_round, {"": self})
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next round depends on."""
-        return {"seen": self.seen, "still": self.still, "named": self.named}
+        return {"seen": self.has_ever_moved, "still": self.num_stalled, "named": self.is_reported}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from it."""
-        self.seen, self.still, self.named = state["seen"], state["still"], state["named"]
+        self.has_ever_moved, self.num_stalled, self.is_reported = (
+            state["seen"],
+            state["still"],
+            state["named"],
+        )
 
 
-def among(server_round: int, movements: Mapping[str, StallDetector]) -> None:
+def warn_of_stalled_models(server_round: int, movements: Mapping[str, StallDetector]) -> None:
     """Name the models, by group, that no node has moved, each once.
 
     Raises
     ------
     TooManyFailedRounds : when no model has moved in its first three rounds, at learning rates above 0
     """
-    still = [name for name, movement in movements.items() if movement.still and not movement.named]
+    still = [
+        name for name, movement in movements.items() if movement.num_stalled and not movement.is_reported
+    ]
     if still:
         others = f" and {len(still) - 3} more" if len(still) > 3 else ""
         whose = f" of {', '.join(still[:3])}{others}" if still[0] else ""
-        logger.warning("round %d: no node%s has moved any parameter: %s", server_round, whose, CAUSES)
+        logger.warning("round %d: no node%s has moved any parameter: %s", server_round, whose, STALL_ADVICE)
     for name in still:
-        movements[name].named = True
-    if all(movement.hopeless for movement in movements.values()):
-        rounds = min(movement.still for movement in movements.values())
-        raise TooManyFailedRounds(f"no node has moved any parameter in {rounds} rounds: {CAUSES}")
+        movements[name].is_reported = True
+    if all(movement.is_stalled for movement in movements.values()):
+        rounds = min(movement.num_stalled for movement in movements.values())
+        raise TooManyFailedRounds(f"no node has moved any parameter in {rounds} rounds: {STALL_ADVICE}")
 
 
-def reason_of(reply: Message) -> str:
+def get_error_reason(reply: Message) -> str:
     """Return why a node failed, in one line, without its traceback."""
-    reason, _, _ = (reply.error.reason or "").partition(TRACEBACK)
-    if any(name in reason for name in OF_CLIENT_FN):
-        return GIVE_FUNCTIONS
+    reason, _, _ = (reply.error.reason or "").partition(TRACEBACK_START)
+    if any(name in reason for name in CLIENT_FN_ERRORS):
+        return CLIENT_FN_ADVICE
     return " ".join(reason.split()) or f"failed with code {reply.error.code}"
 
 
@@ -486,11 +506,11 @@ def stop_if_all_failed(num_sent: int, answered: Mapping[int, Message]) -> None:
     ------
     TooManyFailedRounds : with the error
     """
-    errors = [r for r in answered.values() if r.has_error() and r.error.code not in UNREACHABLE]
-    reasons = {reason_of(reply) for reply in errors}
+    errors = [r for r in answered.values() if r.has_error() and r.error.code not in UNREACHABLE_CODES]
+    reasons = {get_error_reason(reply) for reply in errors}
     if num_sent < 2 or len(errors) < num_sent or len(reasons) > 1:
         return
-    _, separator, traceback = (errors[0].error.reason or "").partition(TRACEBACK)
+    _, separator, traceback = (errors[0].error.reason or "").partition(TRACEBACK_START)
     if separator:
         logger.error("%s%s", separator, traceback)
     raise TooManyFailedRounds(
@@ -502,7 +522,7 @@ def stop_if_all_failed(num_sent: int, answered: Mapping[int, Message]) -> None:
 # ``aggregate_train`` and add noise to what it returns, as much as a mean needs. A step that is longer, or is
 # made of the clipped updates in another way, is not covered by it.
 
-WRAPPERS = (
+FLOWER_PRIVACY_WRAPPERS = (
     flower.DifferentialPrivacyClientSideAdaptiveClipping,
     flower.DifferentialPrivacyClientSideFixedClipping,
     flower.DifferentialPrivacyServerSideAdaptiveClipping,
@@ -515,19 +535,19 @@ def require_covered(strategy: object, beyond: str) -> None:
 
     To be called in a hook of Flower's. ``beyond`` names what is more than a plain mean; empty for nothing.
     """
-    if fault := describe_uncovered(_caller(strategy) if beyond else None, strategy, beyond):
+    if fault := describe_uncovered(_find_caller(strategy) if beyond else None, strategy, beyond):
         raise ValueError(f"{fault}: choose FedAvg, or privacy=CentralPrivacy(...) without the wrapper")
 
 
 def describe_uncovered(wrapper: object, strategy: object, beyond: str) -> str:
     """Return what of a strategy the noise of a wrapper around it does not cover; empty for nothing."""
-    if not beyond or not isinstance(wrapper, WRAPPERS):
+    if not beyond or not isinstance(wrapper, FLOWER_PRIVACY_WRAPPERS):
         return ""
     named = f"{beyond} of {type(strategy).__name__}"
     return f"{type(wrapper).__name__} adds the noise of a mean, which does not cover {named}"
 
 
-def _caller(strategy: object) -> object:
+def _find_caller(strategy: object) -> object:
     """Return the object whose method calls one of the strategy's, found on the call stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__") == __name__:

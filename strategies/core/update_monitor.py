@@ -17,19 +17,19 @@ import torch
 from flwr.app import ArrayRecord, Message
 from torch import Tensor
 
-from strategies.parts.layout import PIECE, squared_norms
+from strategies.parts.layout import CHUNK_ELEMENTS, squared_norms
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
-from strategies.shared.arrays import in_float64
+from strategies.shared.arrays import to_float64
 from strategies.shared.checks import require
 
 from .replies import metrics_of
 
 logger = logging.getLogger("flwr.strategies")
 
-AUTO = 10.0  # the multiple of the median that max_norm=auto stands for
-FEWEST = 3  # norms that a median needs: of two, nobody knows which is wrong
-MOST_KEPT = 100  # accepted norms that the median is of
+AUTO_MAX_NORM = 10.0  # the multiple of the median that max_norm=auto stands for
+MIN_NORMS = 3  # norms that a median needs: of two, nobody knows which is wrong
+MAX_KEPT_NORMS = 100  # accepted norms that the median is of
 
 
 def require_max_norm(value: object) -> None:
@@ -63,9 +63,9 @@ class UpdateMonitor:
         norms = map(_norm, updates.deltas) if alone else []
         self.norms = dict(zip(updates.partition_ids, norms, strict=False))
 
-    def outliers(self) -> dict[int, str]:
+    def find_outliers(self) -> dict[int, str]:
         """Return whose update of the round is too long, and why."""
-        if self.max_norm is None or len(self._accepted) + len(self.norms) < FEWEST:
+        if self.max_norm is None or len(self._accepted) + len(self.norms) < MIN_NORMS:
             return {}
         middle = median_low([*self._accepted, *self.norms.values()])
         if middle == 0:  # most have not moved the model: there is no length to compare with
@@ -77,7 +77,7 @@ class UpdateMonitor:
             if norm > self.max_norm * middle
         }
 
-    def inflated(self, updates: Updates, sites: Mapping[str, int]) -> dict[int, str]:
+    def find_inflated_counts(self, updates: Updates, sites: Mapping[str, int]) -> dict[int, str]:
         """Return which sites report more examples than in their first sound reply."""
         numbers, line = set(sites.values()), "reports {} examples, and first said {}"
         faults = {}
@@ -89,7 +89,7 @@ class UpdateMonitor:
     def accept(self, partition_ids: tuple[int, ...]) -> None:
         """Count the norms of the updates that the step is made of."""
         self._accepted += [self.norms[k] for k in partition_ids if k in self.norms]
-        del self._accepted[:-MOST_KEPT]
+        del self._accepted[:-MAX_KEPT_NORMS]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next round depends on."""
@@ -109,9 +109,9 @@ class Recovery:
 
     excluded: set[int] = field(default_factory=set)
     _sent: tuple[ArrayRecord, dict[str, Any]] | None = None  # what went out, and the strategy's state then
-    _good: tuple[ArrayRecord, dict[str, Any]] | None = None
-    _is_at_a_loss: bool = False  # whether the last retreat found nobody to blame
-    _since: dict[int, float] = field(default_factory=dict)  # norms of the updates accepted since
+    _last_good: tuple[ArrayRecord, dict[str, Any]] | None = None
+    _has_no_suspect: bool = False  # whether the last retreat found nobody to blame
+    _norms_since: dict[int, float] = field(default_factory=dict)  # norms of the updates accepted since
 
     def send(self, arrays: ArrayRecord, state: dict[str, Any]) -> None:
         """Remember what goes out in this round."""
@@ -119,50 +119,52 @@ class Recovery:
 
     def accept(self, norms: Mapping[int, float]) -> None:
         """Take what was sent for good: a step has been made with updates of these norms."""
-        self._good, self._since = self._sent, dict(norms)
+        self._last_good, self._norms_since = self._sent, dict(norms)
 
-    def retreat(self) -> tuple[ArrayRecord, dict[str, Any], dict[int, float], int | None] | None:
+    def roll_back(self) -> tuple[ArrayRecord, dict[str, Any], dict[int, float], int | None] | None:
         """Return the last good model, the state then, the norms since, and whose update is to blame.
 
         None where there is no such model, and after a retreat for which nobody was to blame: another would
         lead round in a circle. To blame is the node whose update is ten times as long as any other.
         """
-        if self._good is None or self._is_at_a_loss:
+        if self._last_good is None or self._has_no_suspect:
             return None
-        (arrays, state), since = self._good, self._since
+        (arrays, state), since = self._last_good, self._norms_since
         *_, second, longest = [None, None, *sorted(since, key=since.__getitem__)]
-        stands_out = second is not None and longest is not None and since[longest] >= AUTO * since[second]
+        stands_out = (
+            second is not None and longest is not None and since[longest] >= AUTO_MAX_NORM * since[second]
+        )
         culprit = longest if stands_out else None
         if culprit is not None:
             self.excluded.add(culprit)
-        self._is_at_a_loss = culprit is None
-        self._good, self._since = None, {}
+        self._has_no_suspect = culprit is None
+        self._last_good, self._norms_since = None, {}
         return arrays, state, since, culprit
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next round depends on."""
         return {
             "excluded": sorted(self.excluded),
-            "good": self._good,
-            "since": dict(self._since),
-            "at_a_loss": self._is_at_a_loss,
+            "good": self._last_good,
+            "since": dict(self._norms_since),
+            "at_a_loss": self._has_no_suspect,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from it."""
         good = state["good"]
-        self.excluded, self._since = set(state["excluded"]), dict(state["since"])
-        self._good = None if good is None else (good[0], good[1])
-        self._is_at_a_loss = state["at_a_loss"]
+        self.excluded, self._norms_since = set(state["excluded"]), dict(state["since"])
+        self._last_good = None if good is None else (good[0], good[1])
+        self._has_no_suspect = state["at_a_loss"]
 
 
 def _norm(row: Tensor) -> float:
     """Return ||row||, in float64: the square of 1e30 overflows float32."""
-    pieces = torch.split(row, PIECE)
-    return math.sqrt(math.fsum(float(squared_norms(in_float64(piece))) for piece in pieces))
+    pieces = torch.split(row, CHUNK_ELEMENTS)
+    return math.sqrt(math.fsum(float(squared_norms(to_float64(piece))) for piece in pieces))
 
 
-def has_lost_the_nodes(answered: Mapping[int, Message]) -> bool:
+def has_mostly_diverged(answered: Mapping[int, Message]) -> bool:
     """Say whether more than half of the nodes that answered report a loss that is no number."""
     losses = [metrics_of(reply).get(protocol.LOSS) for reply in answered.values() if not reply.has_error()]
     lost = sum(isinstance(loss, float) and not math.isfinite(loss) for loss in losses)

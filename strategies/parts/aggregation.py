@@ -26,10 +26,10 @@ from strategies.shared.checks import require, require_count
 from .layout import blocks, squared_distances, squared_norms
 from .mask import Mask, MaskResult, NoMask
 from .step_size import StepSize
-from .updates import Lacking, NoStep, Part, Updates, require_pair
+from .updates import MissingReplies, NoStep, Part, Updates, require_pair
 from .weighting import ByExamples, State, Uniform, Weighting, find_fault
 
-Spare = tuple[Tensor, Tensor] | None
+SpareVectors = tuple[Tensor, Tensor] | None
 
 
 class Aggregation(Part, ABC):
@@ -38,7 +38,7 @@ class Aggregation(Part, ABC):
     required_metric: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
     @property
-    def needs(self) -> tuple[str, ...]:
+    def required_metrics(self) -> tuple[str, ...]:
         """The metrics without which a reply cannot be aggregated."""
         return (self.required_metric,) if self.required_metric else ()
 
@@ -46,7 +46,7 @@ class Aggregation(Part, ABC):
         """Raise ``ValueError`` for parts, or a number of nodes in a round, that it cannot go with."""
         return None
 
-    def lacks(self, updates: Updates) -> str | None:
+    def find_lack(self, updates: Updates) -> str | None:
         """Say what a round lacks to be aggregated; None when nothing is missing."""
         return None
 
@@ -56,7 +56,7 @@ class Aggregation(Part, ABC):
 
     @abstractmethod
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the aggregate [P] and the mask's factors (see :meth:`~strategies.Mask.mean_and_mask`)."""
 
@@ -72,7 +72,7 @@ class Mean(Aggregation):
     sums: ClassVar[tuple[str, ...] | None] = ()
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the weighted mean, and the mask's factors from the same pass."""
         if type(mask) is NoMask:
@@ -95,7 +95,7 @@ class Robust(Aggregation):
                 f"{name} gives every node the same weight, but weighting={type(weighting).__name__}: "
                 "set weighting=uniform, or aggregation=mean"
             )
-        if step_size.of_all_updates:
+        if step_size.can_grow_by_one_node:
             raise ValueError(
                 f"{name} tolerates hostile nodes, but step_size={type(step_size).__name__} grows with any "
                 "node's update: set step_size=constant, or aggregation=mean"
@@ -106,11 +106,11 @@ class Trimmed(Robust):
     """The mean of each coordinate without its largest and smallest values."""
 
     @abstractmethod
-    def cut(self, nodes: int) -> int:
+    def count_trimmed(self, nodes: int) -> int:
         """Return how many of the ``nodes`` values are left out at each end."""
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the trimmed mean; the mask reads all updates."""
         middle, factors = mask.mean_and_mask(updates, weights, spare)
@@ -122,7 +122,7 @@ class Trimmed(Robust):
 
     def _trimmed(self, rows: Tensor, out: Tensor) -> Tensor:
         nodes = len(rows)
-        cut = self.cut(nodes)
+        cut = self.count_trimmed(nodes)
         for block in blocks(rows):
             torch.mean(rows[:, block].sort(0).values[cut : nodes - cut], 0, out=out[block])
         return out
@@ -144,7 +144,7 @@ class TrimmedMean(Trimmed):
         """Refuse a share that leaves nothing."""
         require(0 <= self.share < 0.5, "aggregation.share", self.share, "in [0, 0.5)")
 
-    def cut(self, nodes: int) -> int:
+    def count_trimmed(self, nodes: int) -> int:
         return math.floor(self.share * nodes + 1e-9)
 
 
@@ -155,7 +155,7 @@ class Median(Trimmed):
     It tolerates just under half of the nodes. With one or two nodes it is :class:`Mean`.
     """
 
-    def cut(self, nodes: int) -> int:
+    def count_trimmed(self, nodes: int) -> int:
         return (nodes - 1) // 2
 
 
@@ -189,22 +189,22 @@ class Krum(Robust, Mean):
         require_count("aggregation.num_selected", self.num_selected)
 
     @property
-    def least(self) -> int:
+    def min_replies(self) -> int:
         """How many replies a round needs."""
         return max(2 * self.num_hostile + 3, self.num_selected)
 
     def require(self, weighting: Weighting, step_size: StepSize, nodes: int | None) -> None:
         super().require(weighting, step_size, nodes)
-        if nodes is not None and nodes < self.least:
+        if nodes is not None and nodes < self.min_replies:
             raise ValueError(
                 f"aggregation=Krum with num_hostile={self.num_hostile} and num_selected="
-                f"{self.num_selected} needs {self.least} nodes in a round, but there are {nodes}: ask "
+                f"{self.num_selected} needs {self.min_replies} nodes in a round, but there are {nodes}: ask "
                 "more, expect fewer hostile, or set aggregation=mean"
             )
 
-    def lacks(self, updates: Updates) -> str | None:
-        if (kept := len(updates.partition_ids)) < self.least:
-            return f"{kept} sound replies, aggregation=Krum needs {self.least}"
+    def find_lack(self, updates: Updates) -> str | None:
+        if (kept := len(updates.partition_ids)) < self.min_replies:
+            return f"{kept} sound replies, aggregation=Krum needs {self.min_replies}"
         return None
 
     def weights(self, updates: Updates, weights: Tensor) -> Tensor:
@@ -231,7 +231,7 @@ class MajorityVote(Median):
     """
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the vote; the mask reads all updates."""
         votes, factors = mask.mean_and_mask(updates, weights, spare)
@@ -243,7 +243,7 @@ class MajorityVote(Median):
 # q-fair aggregation: nodes with a large loss count for more.
 
 
-LEAST = 1e-10  # added to each loss, as the authors' code does
+LOSS_OFFSET = 1e-10  # added to each loss, as the authors' code does
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class Fair(Mean):
         require(valid, "aggregation.lipschitz", self.lipschitz, "a number above 0, or null")
 
     @property
-    def needs(self) -> tuple[str, ...]:
+    def required_metrics(self) -> tuple[str, ...]:
         """The loss, and the learning rate where it gives L."""
         rate = () if self.lipschitz else (protocol.LEARNING_RATE,)
         return (protocol.START_LOSS, *rate)
@@ -285,7 +285,7 @@ class Fair(Mean):
                 "aggregation=Fair weighs nodes by their loss, but weighting="
                 f"{type(weighting).__name__}: set weighting=uniform or examples, or aggregation=mean"
             )
-        if step_size.of_all_updates:
+        if step_size.can_grow_by_one_node:
             raise ValueError(
                 f"aggregation=Fair sets the length of the step, and so does step_size={type(step_size).__name__}: "
                 "set step_size=constant, or aggregation=mean"
@@ -299,7 +299,7 @@ class Fair(Mean):
         return torch.softmax(logs, 0)
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return D, given :meth:`weights`, and the mask's factors."""
         mean, factors = super().aggregate(updates, weights, mask, spare)
@@ -311,11 +311,11 @@ class Fair(Mean):
     def _lipschitz(self, updates: Updates) -> float:
         if self.lipschitz is not None:
             return self.lipschitz
-        return 1 / max(float(updates.metrics[protocol.LEARNING_RATE].mean()), LEAST)
+        return 1 / max(float(updates.metrics[protocol.LEARNING_RATE].mean()), LOSS_OFFSET)
 
 
 def _losses(updates: Updates) -> Tensor:
-    return updates.metrics[protocol.START_LOSS] + LEAST
+    return updates.metrics[protocol.START_LOSS] + LOSS_OFFSET
 
 
 # Normalized averaging: no node counts more for having taken more steps.
@@ -338,7 +338,7 @@ class Normalized(Mean):
     required_metric: ClassVar[str | None] = protocol.EFFECTIVE_STEPS
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the normalized mean, and the mask's factors; the updates are normalized in place."""
         steps = updates.metrics[protocol.EFFECTIVE_STEPS].clamp_min(1)
@@ -355,7 +355,7 @@ def _scale_(updates: Updates, weights: Tensor, steps: Tensor) -> None:
         updates.deltas.mul_(scale[:, None])
         return
     for column, layer in enumerate(updates.layout.layers):
-        if not layer.buffer:
+        if not layer.is_buffer:
             updates.deltas[:, layer.columns].mul_(scale[:, column, None])
 
 
@@ -364,7 +364,10 @@ def _scale_(updates: Updates, weights: Tensor, steps: Tensor) -> None:
 
 def needed_metrics(weighting: Weighting, aggregation: Aggregation) -> list[str]:
     """Return the names of the metrics without which a reply cannot be used."""
-    return [*([weighting.required_metric] if weighting.required_metric else []), *aggregation.needs]
+    return [
+        *([weighting.required_metric] if weighting.required_metric else []),
+        *aggregation.required_metrics,
+    ]
 
 
 def compute_weights(
@@ -377,8 +380,8 @@ def compute_weights(
     Lacking : where the round lacks what the weighting or the aggregation needs
     NoStep : where the weights cannot be used
     """
-    if lack := weighting.lacks(updates) or aggregation.lacks(updates):
-        raise Lacking(lack)
+    if lack := weighting.find_lack(updates) or aggregation.find_lack(updates):
+        raise MissingReplies(lack)
     weights, state = require_pair("weighting", weighting, weighting(updates, state))
     if fault := find_fault(weights, updates):
         raise NoStep(f"weighting={type(weighting).__name__} gave {fault}")

@@ -21,9 +21,9 @@ from strategies.shared.checks import require
 from strategies.shared.flower_names import HasHooks
 
 TUNED = "tuned"
-SUBSTANTIAL = 0.25  # silhouette
-MOST_TRIED = 50  # thresholds
-DRAWS = 10  # samples of the examples that a threshold is tried on
+MIN_SILHOUETTE = 0.25  # silhouette
+MAX_THRESHOLDS = 50  # thresholds
+NUM_TUNING_SAMPLES = 10  # samples of the examples that a threshold is tried on
 
 
 class Grouping(HasHooks, ABC):
@@ -70,21 +70,23 @@ class Overlap(Grouping):
         """Return the groups, in the order in which they are founded."""
         if self.threshold != TUNED:
             return self._groups(selections, float(self.threshold))
-        known, others = _halves(selections)
-        return self._groups(others, _least(others, self._tuned(known, np.random.default_rng(seed))))
+        known, others = _split_examples(selections)
+        return self._groups(
+            others, _find_threshold(others, self._tune_pairs(known, np.random.default_rng(seed)))
+        )
 
-    def _tuned(self, selections: Tensor, rng: np.random.Generator) -> int:
+    def _tune_pairs(self, selections: Tensor, rng: np.random.Generator) -> int:
         """Return how many pairs of nodes should be alike; all of them where no groups are substantial.
 
         It is tried on samples of the examples, so that it carries over to others. It is a number of pairs and
         no overlap, since all overlaps are lower where examples are harder.
         """
         count, pairs = selections.shape[1], len(selections) * (len(selections) - 1) // 2
-        samples = [selections[:, rng.integers(count, size=count)] for _ in range(DRAWS)]
-        distances = [_unlike(sample) for sample in samples]
-        best, most = pairs, SUBSTANTIAL
-        for alike in np.unique(np.linspace(1, pairs - 1, MOST_TRIED, dtype=int)) if pairs > 1 else ():
-            groups = [self._groups(sample, _least(sample, alike)) for sample in samples]
+        samples = [selections[:, rng.integers(count, size=count)] for _ in range(NUM_TUNING_SAMPLES)]
+        distances = [_compute_distances(sample) for sample in samples]
+        best, most = pairs, MIN_SILHOUETTE
+        for alike in np.unique(np.linspace(1, pairs - 1, MAX_THRESHOLDS, dtype=int)) if pairs > 1 else ():
+            groups = [self._groups(sample, _find_threshold(sample, alike)) for sample in samples]
             score = float(np.mean([_silhouette(*pair) for pair in zip(distances, groups, strict=True)]))
             if score > most:
                 best, most = int(alike), score
@@ -130,9 +132,9 @@ class KMeans(Grouping):
         """Return the non-empty clusters, ordered by their first node."""
         if self.num_groups != TUNED:
             return self._groups(selections, int(self.num_groups), seed)
-        known, others = _halves(selections)
-        distances = _unlike(known)
-        best, most = 1, SUBSTANTIAL
+        known, others = _split_examples(selections)
+        distances = _compute_distances(known)
+        best, most = 1, MIN_SILHOUETTE
         for count in range(2, len(selections)):
             if (score := _silhouette(distances, self._groups(known, count, seed))) > most:
                 best, most = count, score
@@ -154,14 +156,14 @@ def _overlaps(selections: Tensor) -> Tensor:
     return rows @ rows.T  # whole numbers: exact
 
 
-def _least(selections: Tensor, alike: int) -> float:
+def _find_threshold(selections: Tensor, alike: int) -> float:
     """Return a threshold that ``alike`` pairs of rows reach; 0 where all pairs should."""
     above = torch.triu_indices(len(selections), len(selections), 1)
     shares = (_overlaps(selections)[*above] / selections.shape[1]).sort(descending=True).values
     return float(shares[alike - 1 : alike + 1].mean()) if alike < len(shares) else 0.0
 
 
-def _unlike(selections: Tensor) -> np.ndarray:
+def _compute_distances(selections: Tensor) -> np.ndarray:
     """Return in which share of the examples each two rows differ, [N, N]."""
     shares: np.ndarray = (selections[:, None] != selections[None]).double().mean(2).numpy()
     return shares
@@ -179,7 +181,7 @@ def _silhouette(distances: np.ndarray, groups: Sequence[Sequence[int]]) -> float
     return float(silhouette_score(distances, labels, metric="precomputed"))
 
 
-def _halves(selections: Tensor) -> tuple[Tensor, Tensor]:
+def _split_examples(selections: Tensor) -> tuple[Tensor, Tensor]:
     """Return every other validation example, and those between."""
     if selections.shape[1] < 2:
         raise ValueError("grouping=tuned needs at least 2 validation examples: raise validation_size")

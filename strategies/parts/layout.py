@@ -38,7 +38,7 @@ class Layer:
     name : its key in the model's ``state_dict``
     shape : its shape
     dtype : its NumPy dtype, by name
-    buffer : whether it is a buffer; then ``columns`` counts among the buffers
+    is_buffer : whether it is a buffer; then ``columns`` counts among the buffers
     columns : where it lies in the flat vector of parameters (or of buffers)
     is_count : whether it is a parameter that nodes send as whole numbers, and whose mean need not be one
     """
@@ -46,12 +46,12 @@ class Layer:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    buffer: bool
+    is_buffer: bool
     columns: slice
     is_count: bool = False
 
     @cached_property
-    def floating(self) -> bool:
+    def is_floating(self) -> bool:
         """Whether it holds floating-point numbers."""
         return bool(np.issubdtype(np.dtype(self.dtype), np.floating))
 
@@ -116,12 +116,12 @@ class Layout:
     @cached_property
     def parameters(self) -> tuple[Layer, ...]:
         """The layers that are optimised."""
-        return tuple(layer for layer in self.layers if not layer.buffer)
+        return tuple(layer for layer in self.layers if not layer.is_buffer)
 
     @cached_property
     def buffers(self) -> tuple[Layer, ...]:
         """The layers that are carried along."""
-        return tuple(layer for layer in self.layers if layer.buffer)
+        return tuple(layer for layer in self.layers if layer.is_buffer)
 
     @cached_property
     def frozen_hash(self) -> str:
@@ -156,7 +156,7 @@ class Layout:
             out = torch.empty(self.num_buffers, dtype=torch.float64)
         return _flatten(record, self.buffers, out)
 
-    def beyond(self, buffers: Tensor) -> str | None:
+    def find_overflow(self, buffers: Tensor) -> str | None:
         """Name an array whose dtype cannot hold its part of the ``buffers`` [B]; None where all can."""
         low, high = self._limits
         wrong = (buffers < low) | (buffers > high)
@@ -181,14 +181,14 @@ class Layout:
         """
         named: dict[str, Tensor] = {}
         for layer in self.parameters if buffers is None else self.layers:
-            source = buffers if layer.buffer and buffers is not None else parameters
+            source = buffers if layer.is_buffer and buffers is not None else parameters
             values = source[layer.columns]
-            if not layer.floating:
+            if not layer.is_floating:
                 values = values.round()
             named[layer.name] = values.to(layer.torch_dtype, copy=True).view(layer.shape)
-        return to_array_record(named) if buffers is None else self._whole(to_array_record(named))
+        return to_array_record(named) if buffers is None else self._with_frozen(to_array_record(named))
 
-    def _whole(self, changed: ArrayRecord) -> ArrayRecord:
+    def _with_frozen(self, changed: ArrayRecord) -> ArrayRecord:
         """Return a record with the frozen arrays in their places."""
         if not self.frozen:
             return changed
@@ -230,7 +230,7 @@ def _flatten(record: ArrayRecord, layers: Sequence[Layer], out: Tensor) -> Tenso
         if values is None or isinstance(array, TensorArray):
             _copy(values_of(array), layer, out[layer.columns])
             continue
-        view = arrays.view(array)  # numpy copies a small array in half the time of torch
+        view = arrays.view_values(array)  # numpy copies a small array in half the time of torch
         _require(layer, view.dtype, view.shape)
         values[layer.columns] = view.reshape(-1)
     return out
@@ -244,7 +244,7 @@ def _copy(values: Tensor, layer: Layer, out: Tensor) -> None:
 
 def _require(layer: Layer, dtype: np.dtype, shape: Sequence[int]) -> None:
     if dtype.kind not in (
-        "biuf" if layer.buffer else "iuf" if layer.is_count else "f"
+        "biuf" if layer.is_buffer else "iuf" if layer.is_count else "f"
     ):  # would be cast silently
         raise ValueError(f"{layer.name!r} holds {dtype}, the model's {layer.dtype}")
     if tuple(shape) != layer.shape:  # whatever the message claims
@@ -258,12 +258,14 @@ def _require(layer: Layer, dtype: np.dtype, shape: Sequence[int]) -> None:
 # numbers that are left are added in host memory: not every accelerator has float64.
 
 
-PIECE = 1 << 21  # elements
+CHUNK_ELEMENTS = 1 << 21  # elements
 
 
 def squared_norms(rows: Tensor) -> Tensor:
     """Return ||row||^2 of each row, or of a single vector, in float64 in host memory."""
-    pieces = [torch.linalg.vector_norm(piece, dim=-1) for piece in torch.split(rows, PIECE, dim=-1)]
+    pieces = [
+        torch.linalg.vector_norm(piece, dim=-1) for piece in torch.split(rows, CHUNK_ELEMENTS, dim=-1)
+    ]
     return torch.stack(pieces).cpu().double().square().sum(0)
 
 
@@ -274,9 +276,11 @@ def layer_norms(vector: Tensor, layout: Layout) -> Tensor:
 
 def squared_distances(rows: Tensor, point: Tensor) -> Tensor:
     """Return ||row - point||^2 of each row, in float64 in host memory, without a copy of them all."""
-    pieces = torch.split(point, PIECE)
+    pieces = torch.split(point, CHUNK_ELEMENTS)
     distances = [
-        torch.dist(a, b) for row in rows for a, b in zip(torch.split(row, PIECE), pieces, strict=True)
+        torch.dist(a, b)
+        for row in rows
+        for a, b in zip(torch.split(row, CHUNK_ELEMENTS), pieces, strict=True)
     ]
     return torch.stack(distances).cpu().view(len(rows), -1).double().square().sum(1)
 
@@ -288,15 +292,15 @@ def squared_distances(rows: Tensor, point: Tensor) -> Tensor:
 # launch instead, so pieces are long there.
 
 
-SIZE = 1 << 16  # columns on a CPU; ten rows of float32 are 2.6 MB
-MOST = 1 << 24  # numbers of a block elsewhere; 67 MB of float32, which counts exactly that far
+CPU_BLOCK_COLUMNS = 1 << 16  # columns on a CPU; ten rows of float32 are 2.6 MB
+MAX_BLOCK_NUMBERS = 1 << 24  # numbers of a block elsewhere; 67 MB of float32, which counts exactly that far
 
 
 def block_size(rows: Tensor) -> int:
     """Return how many columns of [P] or [K, P] make a block, where they lie."""
     if rows.device.type == "cpu":
-        return SIZE
-    return max(SIZE, MOST // (rows.shape[0] if rows.ndim > 1 else 1))
+        return CPU_BLOCK_COLUMNS
+    return max(CPU_BLOCK_COLUMNS, MAX_BLOCK_NUMBERS // (rows.shape[0] if rows.ndim > 1 else 1))
 
 
 def blocks(rows: Tensor, columns: slice = slice(None)) -> Iterator[slice]:

@@ -30,12 +30,12 @@ class MaskResult(NamedTuple):
     Parameters
     ----------
     values : the factor of each coordinate [P]
-    masked : the share of them below 1. Of :class:`AndMask` and :class:`AgreementMask` these are the
+    masked_share : the share of them below 1. Of :class:`AndMask` and :class:`AgreementMask` these are the
         coordinates with A < tau (thesis, figure 3.1)
     """
 
     values: Tensor
-    masked: float
+    masked_share: float
 
 
 RENAMED = {  # what a mask defines: the old names, for one release, and the new ones
@@ -92,7 +92,7 @@ class Mask(Part, ABC):
         mean, values = spare or (torch.empty_like(deltas[0]), torch.empty_like(deltas[0]))
         scratch = torch.empty_like(deltas[:, : block_size(deltas)])
         counts = list[Tensor]()
-        for columns, alpha in updates.pieces(weights):
+        for columns, alpha in updates.iterate_blocks(weights):
             piece, factors = deltas[:, columns], values[columns]
             room = scratch[:, : piece.shape[1]]
             torch.mv(piece.T, alpha, out=mean[columns])
@@ -106,7 +106,7 @@ class Mask(Part, ABC):
 
     def metrics(self, factors: MaskResult | None) -> dict[str, float]:
         """Return what a round's metrics show: the share of coordinates that were masked."""
-        return {protocol.MASKED: 0.0 if factors is None else factors.masked}
+        return {protocol.MASKED: 0.0 if factors is None else factors.masked_share}
 
 
 @dataclass(frozen=True)
@@ -150,17 +150,17 @@ class AndMask(Mask):
     def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write 1 where the nodes agree, else 0."""
         signs = torch.sign(deltas, out=scratch)
-        self.judge_signs_(torch.sum(signs, 0, out=out), len(deltas))
+        self.mask_from_signs_(torch.sum(signs, 0, out=out), len(deltas))
 
     def mean_and_mask(
         self, updates: Updates, weights: Tensor, spare: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, MaskResult | None]:
         if not updates.row_sums or self.is_identity:
             return super().mean_and_mask(updates, weights, spare)
-        values = self.judge_signs_(updates.sum("signs"), len(updates.partition_ids))
+        values = self.mask_from_signs_(updates.sum("signs"), len(updates.partition_ids))
         return updates.mean(weights), MaskResult(values, float((values < 1).double().mean()))
 
-    def judge_signs_(self, sums: Tensor, nodes: int) -> Tensor:
+    def mask_from_signs_(self, sums: Tensor, nodes: int) -> Tensor:
         """Write the factors over the sums of the signs of ``nodes`` nodes; return them."""
         return sums.abs_().ge_(self._least(nodes))
 
@@ -182,7 +182,7 @@ class AgreementMask(AndMask):
 
     sums: ClassVar[tuple[str, ...] | None] = ("signs",)
 
-    def judge_signs_(self, sums: Tensor, nodes: int) -> Tensor:
+    def mask_from_signs_(self, sums: Tensor, nodes: int) -> Tensor:
         """Write 1 where the nodes agree, else how far they do."""
         # -K A_j <= -least becomes -K: one pass where a comparison and a choice would be three
         return torch.threshold_(sums.abs_().neg_(), -self._least(nodes), -nodes).div_(-nodes)

@@ -44,10 +44,10 @@ from .weighting import Uniform, Weighting
 
 logger = logging.getLogger("flwr.strategies")
 
-MOST = 1e6  # an epsilon beyond it promises nothing
-LACKING = "privacy needs the package dp-accounting: pip install -e '.[privacy]'"
-NOISE = "round %d: privacy adds noise of an expected norm of %.3g to a mean update of norm %.3g%s"
-DROWNED = ": the step is mostly noise; more nodes in a round, or fewer parameters, make it less"
+MAX_EPSILON = 1e6  # an epsilon beyond it promises nothing
+MISSING_PACKAGE = "privacy needs the package dp-accounting: pip install -e '.[privacy]'"
+NOISE_MESSAGE = "round %d: privacy adds noise of an expected norm of %.3g to a mean update of norm %.3g%s"
+MOSTLY_NOISE = ": the step is mostly noise; more nodes in a round, or fewer parameters, make it less"
 
 
 @cache
@@ -73,7 +73,7 @@ def epsilon(noise: float, rounds: int, delta: float) -> float:
             from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss  # it takes a second
             from scipy.optimize import bisect
     except ImportError as error:
-        raise ValueError(LACKING) from error
+        raise ValueError(MISSING_PACKAGE) from error
     if rounds == 0:
         return 0.0
     law = GaussianPrivacyLoss(noise / math.sqrt(rounds))
@@ -86,7 +86,7 @@ def epsilon(noise: float, rounds: int, delta: float) -> float:
     high = 1.0
     while excess(high) > 0:
         high *= 2
-        if high > MOST:
+        if high > MAX_EPSILON:
             return math.inf
     return float(bisect(excess, 0.0, high, xtol=1e-10)) + 1e-9
 
@@ -135,7 +135,7 @@ class Privacy(Part, ABC):
         return None
 
 
-class Untouched(Privacy):
+class NoServerPrivacy(Privacy):
     """The server changes neither updates nor their mean."""
 
     def clip_(self, updates: Updates, state: State, server_round: int) -> State:
@@ -147,7 +147,7 @@ class Untouched(Privacy):
 
 
 @dataclass(frozen=True)
-class NoPrivacy(Untouched):
+class NoPrivacy(NoServerPrivacy):
     """Updates and their mean stay as they are."""
 
     sums: ClassVar[tuple[str, ...] | None] = ()
@@ -175,7 +175,7 @@ class Gaussian(Privacy):
     noise_seed: int | None = None
 
     kind: ClassVar[str]
-    distance: ClassVar[float] = 1.0  # how far a node can move what is noised, in units of C
+    sensitivity: ClassVar[float] = 1.0  # how far a node can move what is noised, in units of C
 
     def __post_init__(self) -> None:
         """Refuse values out of range, noise for what has no bound, and a limit that round 1 passes."""
@@ -217,9 +217,9 @@ class Gaussian(Privacy):
         """Refuse weights, which may follow the nodes' data, and what else nodes would have to tell."""
         if type(weighting) is not Uniform:
             reason = f"weighting={type(weighting).__name__} may follow the nodes' data, and gets no noise"
-            refuse(reason, "set weighting=uniform")
+            raise_no_guarantee(reason, "set weighting=uniform")
         if aggregation.required_metric:
-            refuse(
+            raise_no_guarantee(
                 f"nodes also send {aggregation.required_metric!r}, which gets no noise",
                 "set aggregation=mean",
             )
@@ -227,21 +227,25 @@ class Gaussian(Privacy):
     def check(self, layout: Layout, extra: str | None) -> None:
         """Refuse running statistics, and control variates."""
         if extra:
-            refuse(f"nodes also send {extra!r}, which gets no noise", "choose a strategy without it")
+            raise_no_guarantee(
+                f"nodes also send {extra!r}, which gets no noise", "choose a strategy without it"
+            )
         if layout.num_buffers:
-            name = next(layer.name for layer in layout.layers if layer.buffer)
-            refuse(f"the model's buffer {name!r} gets no noise", "choose a model without batch norm")
+            name = next(layer.name for layer in layout.layers if layer.is_buffer)
+            raise_no_guarantee(
+                f"the model's buffer {name!r} gets no noise", "choose a model without batch norm"
+            )
 
     def epsilon(self, rounds: int) -> float | None:
         """Return what ``rounds`` rounds cost a node, at ``delta``."""
         if self.noise_multiplier == 0:
             return None
-        cost = epsilon(self.noise_multiplier / self.distance, rounds, self.delta)
+        cost = epsilon(self.noise_multiplier / self.sensitivity, rounds, self.delta)
         return cost if cost < float("inf") else None
 
 
 @dataclass(frozen=True)
-class LocalPrivacy(Untouched, Gaussian):
+class LocalPrivacy(NoServerPrivacy, Gaussian):
     """Each node clips its own update, adds N(0, z^2 C^2 I), and sends nothing else.
 
     The server sees no loss, number of examples or evaluation. Whatever it does with the updates costs no more.
@@ -253,7 +257,7 @@ class LocalPrivacy(Untouched, Gaussian):
     required_reply_keys: ClassVar[dict[str, str]] = {
         protocol.PRIVACY: "does not say that it noised its update"
     }
-    distance: ClassVar[float] = 2.0
+    sensitivity: ClassVar[float] = 2.0
 
     def train_config(self) -> dict[str, ConfigScalar]:
         """Return also the seed, if there is one."""
@@ -261,7 +265,7 @@ class LocalPrivacy(Untouched, Gaussian):
         return super().train_config() | seed
 
 
-def refuse(reason: str, remedy: str) -> None:
+def raise_no_guarantee(reason: str, remedy: str) -> None:
     """Raise ``ValueError`` with the reason why a guarantee would not hold."""
     raise ValueError(f"privacy would not hold: {reason}; {remedy}, or set privacy=none")
 
@@ -269,15 +273,15 @@ def refuse(reason: str, remedy: str) -> None:
 def refuse_groups(privacy: Privacy) -> None:
     """Raise ``ValueError`` for privacy where groups of nodes have models of their own."""
     if type(privacy) is not NoPrivacy:
-        refuse("each group's model shows who is in it", "choose a strategy with one model")
+        raise_no_guarantee("each group's model shows who is in it", "choose a strategy with one model")
 
 
 # Central privacy: the server clips and adds noise; the clip is fixed, or follows the updates' norms.
 
 
 CLIP = "clip"  # of the state
-LONGEST, SHORTEST = 50.0, 1e-30  # no clip becomes 0 or infinite
-SHARE, VALUES = 0, 1  # what the noise of a round is for
+MAX_EXPONENT, MIN_CLIP = 50.0, 1e-30  # no clip becomes 0 or infinite
+COUNT_NOISE, UPDATE_NOISE = 0, 1  # what the noise of a round is for
 
 
 @dataclass(frozen=True)
@@ -297,21 +301,23 @@ class CentralPrivacy(Gaussian):
         super().require(weighting, aggregation, mask, step_size)
         looks = "looks at the updates before they have their noise"
         if type(aggregation) is not Mean:
-            refuse(f"aggregation={type(aggregation).__name__} is no sum", "set aggregation=mean")
+            raise_no_guarantee(
+                f"aggregation={type(aggregation).__name__} is no sum", "set aggregation=mean"
+            )
         if not mask.is_identity:
-            refuse(f"mask={type(mask).__name__} {looks}", "set mask=none")
+            raise_no_guarantee(f"mask={type(mask).__name__} {looks}", "set mask=none")
         if type(step_size) is not Constant:
-            refuse(f"step_size={type(step_size).__name__} {looks}", "set step_size=constant")
+            raise_no_guarantee(f"step_size={type(step_size).__name__} {looks}", "set step_size=constant")
 
     def clip_(self, updates: Updates, state: State, server_round: int) -> State:
         """Scale each pseudo-gradient down to the norm C, where it is longer."""
-        self._cut(updates, self.clip)
+        self._clip_in_place(updates, self.clip)
         return state
 
     def noise_(self, mean: Tensor, nodes: int, state: State, server_round: int) -> None:
         """Add N(0, deviation^2) to each coordinate."""
         if deviation := self.deviation(nodes, state):
-            self._add(mean, deviation, server_round)
+            self._add_noise(mean, deviation, server_round)
 
     def deviation(self, nodes: int, state: State) -> float:
         """Return z C / K."""
@@ -319,7 +325,7 @@ class CentralPrivacy(Gaussian):
             return 0.0  # 0 times an infinite clip is no number
         return self.noise_multiplier * self.clip / nodes
 
-    def _cut(self, updates: Updates, clip: float) -> list[float]:
+    def _clip_in_place(self, updates: Updates, clip: float) -> list[float]:
         """Clip the updates in place; return the norms that they had."""
         norms: list[float] = squared_norms(updates.deltas).sqrt().tolist()
         for delta, norm in zip(updates.deltas, norms, strict=True):
@@ -327,8 +333,8 @@ class CentralPrivacy(Gaussian):
                 delta.mul_(clip / norm)
         return norms
 
-    def _add(self, mean: Tensor, deviation: float, server_round: int) -> None:
-        noise = torch.randn(mean.shape, generator=self._draw(server_round, VALUES), dtype=mean.dtype)
+    def _add_noise(self, mean: Tensor, deviation: float, server_round: int) -> None:
+        noise = torch.randn(mean.shape, generator=self._draw(server_round, UPDATE_NOISE), dtype=mean.dtype)
         mean.add_(noise.to(mean.device), alpha=deviation)
 
     def _draw(self, server_round: int, what: int) -> torch.Generator:
@@ -380,12 +386,12 @@ class AdaptivePrivacy(CentralPrivacy):
     def clip_(self, updates: Updates, state: State, server_round: int) -> State:
         """Clip to this round's C; return it, and the next round's."""
         clip = state.get(CLIP, self.clip)
-        norms = self._cut(updates, clip)
-        noise = torch.randn((), generator=self._draw(server_round, SHARE), dtype=torch.float64)
+        norms = self._clip_in_place(updates, clip)
+        noise = torch.randn((), generator=self._draw(server_round, COUNT_NOISE), dtype=torch.float64)
         count = sum(norm <= clip for norm in norms) + float(noise) * self.count_noise
         change = -self.clip_rate * (count / len(norms) - self.quantile)
-        after = clip * math.exp(min(change, LONGEST))
-        return {"used": clip, CLIP: min(max(after, SHORTEST), 1 / SHORTEST)}
+        after = clip * math.exp(min(change, MAX_EXPONENT))
+        return {"used": clip, CLIP: min(max(after, MIN_CLIP), 1 / MIN_CLIP)}
 
     def deviation(self, nodes: int, state: State) -> float:
         """Return z_Delta C / K."""
@@ -398,7 +404,7 @@ class AdaptivePrivacy(CentralPrivacy):
 class ContributionCounts(Protocol):
     """By partition, in how many rounds its update was sound (``updates``), and was ``left_out``."""
 
-    kept: dict[int, dict[str, int]]
+    counts: dict[int, dict[str, int]]
 
 
 @dataclass
@@ -408,15 +414,15 @@ class PrivacyAccountant:
     Parameters
     ----------
     privacy : the part
-    ledger : in how many rounds each node took part
+    contribution_log : in how many rounds each node took part
     state : the part's own
-    again : rounds that have been taken twice, with other noise, since a run was resumed
+    num_repeated : rounds that have been taken twice, with other noise, since a run was resumed
     """
 
     privacy: Privacy
-    ledger: ContributionCounts
+    contribution_log: ContributionCounts
     state: State = field(default_factory=dict)
-    again: int = 0
+    num_repeated: int = 0
     has_compared: bool = False  # whether the noise has been set beside the update, once a process
 
     @property
@@ -426,8 +432,11 @@ class PrivacyAccountant:
         Where nodes add the noise, also for those in which it was left out.
         """
         in_vain = self.privacy.is_local
-        paid = [entry["updates"] + entry["left_out"] * in_vain for entry in self.ledger.kept.values()]
-        return max(paid, default=0) + self.again
+        paid = [
+            entry["updates"] + entry["left_out"] * in_vain
+            for entry in self.contribution_log.counts.values()
+        ]
+        return max(paid, default=0) + self.num_repeated
 
     @property
     def stop_reason(self) -> str:
@@ -454,13 +463,13 @@ class PrivacyAccountant:
         if deviation:
             self.has_compared = True
             signal, noise = float(squared_norms(mean).sqrt()), deviation * len(mean) ** 0.5
-            level, remark = (logging.WARNING, DROWNED) if noise > signal else (logging.INFO, "")
-            logger.log(level, NOISE, server_round, noise, signal, remark)
+            level, remark = (logging.WARNING, MOSTLY_NOISE) if noise > signal else (logging.INFO, "")
+            logger.log(level, NOISE_MESSAGE, server_round, noise, signal, remark)
         self.privacy.noise_(mean, nodes, self.state, server_round)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a run resumes from."""
-        return {"state": dict(self.state), "again": self.again}
+        return {"state": dict(self.state), "again": self.num_repeated}
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Continue; a round that was under way is paid for once more where its noise will be another.
@@ -469,4 +478,4 @@ class PrivacyAccountant:
         """
         if state is None:
             return
-        self.state, self.again = state["state"], state["again"] + self.privacy.unseeded_noise
+        self.state, self.num_repeated = state["state"], state["again"] + self.privacy.unseeded_noise

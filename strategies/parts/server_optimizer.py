@@ -25,7 +25,7 @@ State = dict[str, Tensor]
 class ServerOptimizer(HasHooks, ABC):
     """The letter P of the update rule."""
 
-    keeps_mean: ClassVar[bool] = True  # whether the next state may lie in the mean's memory
+    is_mean_reused: ClassVar[bool] = True  # whether the next state may lie in the mean's memory
 
     @abstractmethod
     def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:
@@ -43,7 +43,7 @@ class ServerOptimizer(HasHooks, ABC):
 class Identity(ServerOptimizer):
     """P(D) = D: gradient descent on the server, as in FedAvg."""
 
-    keeps_mean: ClassVar[bool] = False
+    is_mean_reused: ClassVar[bool] = False
 
     def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:
         """Return the mean itself."""
@@ -60,7 +60,7 @@ class Momentum(ServerOptimizer):
     """
 
     beta: float = 0.9
-    keeps_mean: ClassVar[bool] = False
+    is_mean_reused: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse a momentum outside [0, 1)."""
@@ -92,12 +92,12 @@ def scale_step_size(
     return eta * require_by_layer("server_optimizer", optimizer, factors, layout)
 
 
-def beside(parameters: Tensor, state: State) -> State:
+def move_state(parameters: Tensor, state: State) -> State:
     """Return the state with its vectors where the parameters lie; a checkpoint's are in host memory."""
     return {name: value.to(parameters.device) if value.ndim else value for name, value in state.items()}
 
 
-def copied(state: State) -> State:
+def copy_state(state: State) -> State:
     """Copy what the next round overwrites."""
     return {name: value.clone() for name, value in state.items()}
 
@@ -137,7 +137,7 @@ class Adaptive(ServerOptimizer):
     epsilon: float = 1e-3
     epsilon_inside: bool = False
     bias_correction: bool = False
-    keeps_mean: ClassVar[bool] = False
+    is_mean_reused: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -243,7 +243,7 @@ class AMS(ServerOptimizer):
     beta1: float = 0.9
     beta2: float = 0.99
     epsilon: float = 1e-3
-    keeps_mean: ClassVar[bool] = False
+    is_mean_reused: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""

@@ -18,7 +18,7 @@ from .updates import NoStep, Part, Updates, describe_value, require_by_layer
 class StepSize(Part, ABC):
     """The letter eta of the update rule."""
 
-    of_all_updates: ClassVar[bool] = True  # whether any single node can make it grow
+    can_grow_by_one_node: ClassVar[bool] = True  # whether any single node can make it grow
 
     @abstractmethod
     def __call__(
@@ -36,7 +36,7 @@ class Constant(StepSize):
 
     eta: float = 1.0
     sums: ClassVar[tuple[str, ...] | None] = ()
-    of_all_updates: ClassVar[bool] = False
+    can_grow_by_one_node: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse a server learning rate that is not positive."""
@@ -111,7 +111,7 @@ class ExtrapolatedByLayer(Extrapolated):
         """Return eta_t,l, [L]."""
         etas = []
         for column, layer in enumerate(updates.layout.layers):
-            if not layer.buffer:
+            if not layer.is_buffer:
                 alpha = weights if weights.ndim == 1 else weights[:, column]
                 norms = squared_norms(updates.deltas[:, layer.columns])
                 of_mean = float(squared_norms(mean[layer.columns]))

@@ -18,7 +18,7 @@ class NoStep(Exception):
     """Why a round takes no step."""
 
 
-class Lacking(NoStep):
+class MissingReplies(NoStep):
     """The round has too few sound replies, or lacks that of a node that it needs."""
 
 
@@ -144,14 +144,16 @@ class Updates:
         elif weights is None or weights.ndim == 1:
             values = function(self.deltas)
         else:
-            layers = [(k, layer.columns) for k, layer in enumerate(self.layout.layers) if not layer.buffer]
+            layers = [
+                (k, layer.columns) for k, layer in enumerate(self.layout.layers) if not layer.is_buffer
+            ]
             each = [weights[:, k] @ function(self.deltas[:, columns]) for k, columns in layers]
             return reduce(torch.add, each)
         if weights is None:
             return values.sum(0)
         return self._by_row(weights, len(values)).to(values) @ values
 
-    def pieces(self, weights: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    def iterate_blocks(self, weights: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Yield all columns of the deltas, a block at a time, with the nodes' weights [K] there."""
         weights = weights.to(self.deltas)
         if weights.ndim == 1:
@@ -159,7 +161,7 @@ class Updates:
                 yield block, weights
             return
         for column, layer in enumerate(self.layout.layers):
-            if not layer.buffer:
+            if not layer.is_buffer:
                 for block in blocks(self.deltas, layer.columns):
                     yield block, weights[:, column]
 
@@ -173,7 +175,7 @@ class Updates:
             return weights @ rows
         out = torch.empty_like(rows[0])
         for column, layer in enumerate(self.layout.layers):
-            if layer.buffer == buffer:
+            if layer.is_buffer == buffer:
                 out[layer.columns] = weights[:, column] @ rows[:, layer.columns]
         return out
 

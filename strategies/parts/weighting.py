@@ -44,7 +44,7 @@ class Weighting(Part, ABC):
         """Raise ``ValueError`` where a group of these nodes cannot be weighted."""
         return None
 
-    def lacks(self, updates: Updates) -> str | None:
+    def find_lack(self, updates: Updates) -> str | None:
         """Say what a round lacks to be weighted; None when the weights can be computed."""
         return None
 
@@ -215,7 +215,7 @@ class RankWeighting(Weighting):
         least = self.floor if self.variant == "improved" else torch.finfo(torch.float64).tiny
         over_unfoldings = ranks.square().mean(2).sqrt() if self.unfolding == "rms" else ranks.mean(2)
         by_layer = over_unfoldings.clamp_min(least)
-        return self._spread(by_layer / by_layer.sum(0), updates.layout), state
+        return self._spread_over_layers(by_layer / by_layer.sum(0), updates.layout), state
 
     def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
         """Return ``weight-<partition id>-<layer>`` by convolution, or ``weight-<partition id>``."""
@@ -239,7 +239,7 @@ class RankWeighting(Weighting):
             ranks.append([mean_over_unfoldings(self.rank, weights, [mode]) for mode in modes])
         return torch.tensor(ranks, dtype=torch.float64).transpose(1, 2)
 
-    def _spread(self, alpha: Tensor, layout: Layout) -> Tensor:
+    def _spread_over_layers(self, alpha: Tensor, layout: Layout) -> Tensor:
         """Give every layer a column: its own, that of the last convolution before it, or 1/K."""
         uniform = torch.full_like(alpha[:, 0], 1 / len(alpha))
         columns: list[Tensor] = []
@@ -277,7 +277,7 @@ class StableRank(RankWeighting):
 
 
 def _is_convolution(layer: Layer) -> bool:
-    return len(layer.shape) == 4 and not layer.buffer
+    return len(layer.shape) == 4 and not layer.is_buffer
 
 
 def _convolutions(layout: Layout) -> list[Layer]:
@@ -313,7 +313,7 @@ def _is_kernel(height: int, width: int) -> bool:
 # more (``batch_size``). And since a round is an epoch, b may be |S_i| itself (``samples_per_round=None``).
 
 
-EACH = "each"  # every node in turn is the requester
+EVERY_NODE = "each"  # every node in turn is the requester
 
 
 @dataclass(frozen=True)
@@ -347,8 +347,8 @@ class Erosion(Weighting):
                 "weighting=erosion needs a requester: set weighting.requester to the partition id of the "
                 "node that the model is for"
             )
-        valid = self.requester == EACH or (isinstance(self.requester, int) and self.requester >= 0)
-        require(valid, "weighting.requester", self.requester, f"a partition id, or {EACH}")
+        valid = self.requester == EVERY_NODE or (isinstance(self.requester, int) and self.requester >= 0)
+        require(valid, "weighting.requester", self.requester, f"a partition id, or {EVERY_NODE}")
         for name in ("distance_penalty", "size_penalty"):
             value = getattr(self, name)
             require(0 <= value < float("inf"), f"weighting.{name}", value, "0 or above")
@@ -357,7 +357,7 @@ class Erosion(Weighting):
             require(count is None or count >= 1, f"weighting.{name}", count, "1 or more, or null")
 
     def check(self, layout: Layout) -> None:
-        one = self.requester != EACH
+        one = self.requester != EVERY_NODE
         expected = "a partition id, unless strategy=weight_erosion_all trains a model for each node"
         require(one, "weighting.requester", self.requester, expected)
 
@@ -369,7 +369,7 @@ class Erosion(Weighting):
         here = self.requester in partition_ids
         require(here, "weighting.requester", self.requester, "a node of the group, or another weighting")
 
-    def lacks(self, updates: Updates) -> str | None:
+    def find_lack(self, updates: Updates) -> str | None:
         if self.requester not in updates.partition_ids:
             return f"the requester, partition {self.requester}, sent no sound reply"
         return None
@@ -377,7 +377,7 @@ class Erosion(Weighting):
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return the weights [K] or [K, L] of the nodes that replied; ``state`` holds everyone's alpha."""
         ids, distances = torch.tensor(updates.partition_ids), self._distances(updates)
-        alpha = alphas(state, int(ids.max()) + 1, distances.shape[1:])
+        alpha = get_alphas(state, int(ids.max()) + 1, distances.shape[1:])
         rounds = int(state["rounds"]) if state else 0  # r - 1
         wear = 1 + self.size_penalty * self._epochs(rounds, updates.num_examples)
         loss = wear.view(-1, *(1,) * (distances.ndim - 1)) * self.distance_penalty * distances
@@ -402,16 +402,18 @@ class Erosion(Weighting):
         assert isinstance(self.requester, int)
         own = updates.partition_ids.index(self.requester)
         if not self.by_layer:
-            return _relative(updates.deltas, own)
+            return _relative_distances(updates.deltas, own)
         distances = [torch.zeros(len(updates.deltas), dtype=torch.float64)]
         for layer in updates.layout.layers:
             distances.append(
-                distances[-1] if layer.buffer else _relative(updates.deltas[:, layer.columns], own)
+                distances[-1]
+                if layer.is_buffer
+                else _relative_distances(updates.deltas[:, layer.columns], own)
             )
         return torch.stack(distances[1:], 1)
 
 
-def _relative(rows: Tensor, own: int) -> Tensor:
+def _relative_distances(rows: Tensor, own: int) -> Tensor:
     """Return the rows' distances to one of them over its norm, [K]; 0 for all while it does not move."""
     norm = squared_norms(rows[own]).sqrt()
     if norm == 0:
@@ -419,7 +421,7 @@ def _relative(rows: Tensor, own: int) -> Tensor:
     return squared_distances(rows, rows[own]).sqrt() / norm
 
 
-def alphas(state: State, count: int, layers: Sequence[int] = ()) -> Tensor:
+def get_alphas(state: State, count: int, layers: Sequence[int] = ()) -> Tensor:
     """Return a copy of everyone's alpha by partition id, at least ``count`` long, 1 at the start.
 
     ``layers`` is the shape of a node's alpha: (), or (L,) by layer.

@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, Message
 from torch import Tensor
 
 
-def view(array: Array) -> np.ndarray:
+def view_values(array: Array) -> np.ndarray:
     """Return the array's values as a read-only view of its bytes.
 
     ``Array.numpy()`` copies the data and parses the NPY header, which costs more than the arithmetic on
@@ -23,23 +23,23 @@ def view(array: Array) -> np.ndarray:
     data = array.data
     size = int.from_bytes(data[8:10] if data[6] == 1 else data[8:12], "little")
     start = (10 if data[6] == 1 else 12) + size
-    shape, fortran_order, dtype = _header(data[:start])
+    shape, fortran_order, dtype = _parse_header(data[:start])
     values = np.frombuffer(data, dtype, offset=start)
     return values.reshape(shape, order="F" if fortran_order else "C")
 
 
-def pack(values: np.ndarray) -> Array:
+def pack_array(values: np.ndarray) -> Array:
     """Return ``Array(values)``, for values in C order byte for byte, at the cost of one copy.
 
     ``numpy.save``, which Flower uses, writes the header anew and the values by way of a buffer.
     """
     values = np.asarray(values, order="C")
-    data = b"".join((_header_of(values.shape, values.dtype), values.reshape(-1).view(np.uint8).data))
+    data = b"".join((_make_header(values.shape, values.dtype), values.reshape(-1).view(np.uint8).data))
     return Array(str(values.dtype), values.shape, "numpy.ndarray", data)
 
 
 @lru_cache(maxsize=4096)
-def _header_of(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+def _make_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     stream, descr = io.BytesIO(), np.lib.format.dtype_to_descr(dtype)
     header = {"descr": descr, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, header)
@@ -47,7 +47,7 @@ def _header_of(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
+def _parse_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Parse an NPY header (NumPy enhancement proposal 1)."""
     stream = io.BytesIO(header)
     version = np.lib.format.read_magic(stream)
@@ -91,15 +91,15 @@ class TensorArray(Array):
     @property
     def data(self) -> bytes:  # type: ignore[override]
         """The values in NumPy's format, made anew each time."""
-        return self.plain().data
+        return self.to_array().data
 
-    def plain(self) -> Array:
+    def to_array(self) -> Array:
         """Return a Flower Array of the values."""
-        return pack(vars(self)["tensor"].cpu().numpy())
+        return pack_array(vars(self)["tensor"].cpu().numpy())
 
     def deflate(self) -> bytes:
         """Return what travels: an Array, since receivers know no other."""
-        return self.plain().deflate()
+        return self.to_array().deflate()
 
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
         """Travel as an Array to another process, and into a copy."""
@@ -121,7 +121,7 @@ def values_of(array: Array) -> Tensor:
     if isinstance(array, TensorArray):
         tensor: Tensor = vars(array)["tensor"]
         return tensor
-    return torch.from_numpy(view(array).copy())  # torch wants memory that it may write to
+    return torch.from_numpy(view_values(array).copy())  # torch wants memory that it may write to
 
 
 def sendable_values(array: Array) -> np.ndarray | None:
@@ -184,7 +184,7 @@ def _name(dtype: torch.dtype) -> str:
 # Float64, which not every accelerator has.
 
 
-def in_float64(values: Tensor) -> Tensor:
+def to_float64(values: Tensor) -> Tensor:
     """Return the values in float64, in host memory where their device has no float64, as Apple's."""
     try:
         return values.double()
@@ -198,7 +198,7 @@ def in_float64(values: Tensor) -> Tensor:
 # earlier message brought. A reply that names the hash says that the node has them.
 
 
-DIGITS = 32  # of the hash, hexadecimal
+HASH_DIGITS = 32  # of the hash, hexadecimal
 
 
 def hash_values(arrays: Mapping[str, Array]) -> str:
@@ -208,10 +208,10 @@ def hash_values(arrays: Mapping[str, Array]) -> str:
         values = values_of(arrays[name]).detach().cpu().contiguous().numpy()
         digest.update(repr((name, str(values.dtype), values.shape)).encode())
         digest.update(values.reshape(-1).view("uint8").data)
-    return digest.hexdigest()[:DIGITS]
+    return digest.hexdigest()[:HASH_DIGITS]
 
 
-def without(arrays: ArrayRecord, names: Collection[str]) -> ArrayRecord:
+def remove_arrays(arrays: ArrayRecord, names: Collection[str]) -> ArrayRecord:
     """Return the record without the arrays of these names."""
     rest = ArrayRecord()  # made from a dictionary it would ask for the bytes
     for name, array in arrays.items():

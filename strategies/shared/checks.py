@@ -66,7 +66,10 @@ def require_named_part(strategy: object, name: str, part: str) -> None:
 # be the share of class 0.
 
 
-COUNTS = (protocol.NUM_EXAMPLES, protocol.PARTITION_ID)  # of an evaluation, and no measures of the model
+COUNT_METRICS = (
+    protocol.NUM_EXAMPLES,
+    protocol.PARTITION_ID,
+)  # of an evaluation, and no measures of the model
 
 
 def void_measures(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -87,7 +90,7 @@ def has_diverged(metrics: Mapping[str, float]) -> bool:
 
 def is_count(name: str) -> bool:
     """Say whether a metric of an evaluation, by either of its names, measures nothing of the model."""
-    return name.replace("_", "-") in COUNTS
+    return name.replace("_", "-") in COUNT_METRICS
 
 
 # A row of the table of what does not go together.

@@ -7,7 +7,7 @@ moments or a private head, has no place in another. In Flower's ``context.state`
 
 from flwr.app import RecordDict
 
-MARK = "@"  # in no record's own name
+GROUP_SEPARATOR = "@"  # in no record's own name
 
 
 def load(state: RecordDict, group: str) -> RecordDict:
@@ -15,13 +15,13 @@ def load(state: RecordDict, group: str) -> RecordDict:
     if not group:
         return state
     own = {name: record for name, record in state.items() if _owner(name) == group}
-    return RecordDict({name.partition(MARK)[0]: record for name, record in own.items()})
+    return RecordDict({name.partition(GROUP_SEPARATOR)[0]: record for name, record in own.items()})
 
 
 def save(memory: RecordDict, state: RecordDict, group: str) -> None:
     """Put the ``memory`` of a group's model, which may have been renewed, back into the node's state."""
     if group:
-        state.update({f"{name}{MARK}{group}": record for name, record in memory.items()})
+        state.update({f"{name}{GROUP_SEPARATOR}{group}": record for name, record in memory.items()})
 
 
 def select(state: RecordDict, group: str) -> RecordDict:
@@ -41,4 +41,4 @@ def merge(state: RecordDict, returned: RecordDict, group: str) -> RecordDict:
 
 
 def _owner(name: str) -> str:
-    return name.partition(MARK)[2]
+    return name.partition(GROUP_SEPARATOR)[2]

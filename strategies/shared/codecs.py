@@ -12,8 +12,8 @@ from torch import Tensor
 
 from . import protocol
 from .checks import require
-from .compression import Compression, Restriction, Shape, after_seed, require_length, seed_and_rest
-from .quantization import MOST_BITS, numbers, quantized
+from .compression import Compression, Restriction, Shape, prepend_seed, require_length, split_seed
+from .quantization import MAX_BITS, dequantize, quantize
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class PartialCodec(Compression):
         some 8,000 or more, 4 levels over their range leave out more than they are.
         """
         require(0 < self.share <= 1, "compression.share", self.share, "in (0, 1]")
-        whole = type(self.bits) is int and 1 <= self.bits <= MOST_BITS
-        many = f"a whole number from 1 to {MOST_BITS}, or null"
+        whole = type(self.bits) is int and 1 <= self.bits <= MAX_BITS
+        many = f"a whole number from 1 to {MAX_BITS}, or null"
         require(self.bits is None or whole, "compression.bits", self.bits, many)
         least = 3 if self.rotate or self.mixes else 2
         if self.error_feedback and self.bits is not None and self.bits < least:
@@ -62,13 +62,13 @@ class PartialCodec(Compression):
         """Return how many of ``size`` numbers the share is."""
         return min(size, max(1, math.ceil(self.share * size - 1e-9)))
 
-    def packed(self, values: np.ndarray, seed: int) -> bytes:
+    def pack_numbers(self, values: np.ndarray, seed: int) -> bytes:
         """Return the numbers [n] that are sent as bytes."""
-        return quantized(values, self.bits, seed, rotate=self.rotate)
+        return quantize(values, self.bits, seed, rotate=self.rotate)
 
-    def unpacked(self, code: bytes, count: int, dtype: np.dtype) -> np.ndarray:
+    def unpack_numbers(self, code: bytes, count: int, dtype: np.dtype) -> np.ndarray:
         """Return ``count`` numbers; raise ``ValueError`` for bytes that do not encode them."""
-        return numbers(code, count, self.bits, dtype, rotate=self.rotate)
+        return dequantize(code, count, self.bits, dtype, rotate=self.rotate)
 
 
 # Low rank: a node trains each matrix in a random subspace, and sends what it did there.
@@ -110,16 +110,18 @@ class LowRank(PartialCodec):
 
     def encode(self, values: np.ndarray, seed: int) -> bytes:
         if (rank := self.rank(values.shape)) is None:
-            return self.packed(values.ravel(), seed)
+            return self.pack_numbers(values.ravel(), seed)
         delta = torch.from_numpy(values.astype(np.float64)).flatten(1)
         b = (subspace(len(values), rank, seed).T @ delta).numpy().astype(values.dtype)
-        return after_seed(seed, self.packed(b.ravel(), seed))
+        return prepend_seed(seed, self.pack_numbers(b.ravel(), seed))
 
     def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
         if (rank := self.rank(shape)) is None:
-            return self.unpacked(code, math.prod(shape), dtype).reshape(shape)
-        seed, rest = seed_and_rest(code)
-        b = torch.from_numpy(self.unpacked(rest, rank * math.prod(shape[1:]), dtype).astype(np.float64))
+            return self.unpack_numbers(code, math.prod(shape), dtype).reshape(shape)
+        seed, rest = split_seed(code)
+        b = torch.from_numpy(
+            self.unpack_numbers(rest, rank * math.prod(shape[1:]), dtype).astype(np.float64)
+        )
         return (subspace(shape[0], rank, seed) @ b.view(rank, -1)).numpy().astype(dtype).reshape(shape)
 
 
@@ -145,18 +147,18 @@ class Sparse(PartialCodec):
     """A share of each array's places is sent; the server takes the others for 0."""
 
     @abstractmethod
-    def places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
+    def choose_places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
         """Return which ``count`` places of an array [n] are sent, ascending."""
 
     @abstractmethod
-    def code_of(self, places: np.ndarray, size: int, seed: int) -> bytes:
+    def encode_places(self, places: np.ndarray, size: int, seed: int) -> bytes:
         """Return the places as bytes."""
 
     @abstractmethod
-    def places_in(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
+    def decode_places(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
         """Return the places that a code begins with, and the rest of it."""
 
-    def factor(self, size: int, count: int) -> float:
+    def scale_factor(self, size: int, count: int) -> float:
         """Return by what the numbers are multiplied before they are sent."""
         return 1.0
 
@@ -164,21 +166,21 @@ class Sparse(PartialCodec):
         values = values.ravel()
         size, count = len(values), self.count(len(values))
         if count == size:
-            return self.packed(values, seed)
-        places = self.places(values, count, seed)
+            return self.pack_numbers(values, seed)
+        places = self.choose_places(values, count, seed)
         sent = values[places]
-        if (factor := self.factor(size, count)) != 1:
+        if (factor := self.scale_factor(size, count)) != 1:
             sent = sent * values.dtype.type(factor)
-        return self.code_of(places, size, seed) + self.packed(sent, seed)
+        return self.encode_places(places, size, seed) + self.pack_numbers(sent, seed)
 
     def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
         size = math.prod(shape)
         count = self.count(size)
         if count == size:
-            return self.unpacked(code, size, dtype).reshape(shape)
-        places, rest = self.places_in(code, size, count)
+            return self.unpack_numbers(code, size, dtype).reshape(shape)
+        places, rest = self.decode_places(code, size, count)
         values = np.zeros(size, dtype)
-        values[places] = self.unpacked(rest, count, dtype)
+        values[places] = self.unpack_numbers(rest, count, dtype)
         return values.reshape(shape)
 
 
@@ -196,18 +198,18 @@ class Sketch(Sparse):
     bits: int | None = 8
     kind: ClassVar[str] = "sketch"
 
-    def factor(self, size: int, count: int) -> float:
+    def scale_factor(self, size: int, count: int) -> float:
         return 1.0 if self.error_feedback else size / count
 
-    def places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
-        return drawn(len(values), count, seed)
+    def choose_places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
+        return draw_places(len(values), count, seed)
 
-    def code_of(self, places: np.ndarray, size: int, seed: int) -> bytes:
-        return after_seed(seed, b"")
+    def encode_places(self, places: np.ndarray, size: int, seed: int) -> bytes:
+        return prepend_seed(seed, b"")
 
-    def places_in(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
-        seed, rest = seed_and_rest(code)
-        return drawn(size, count, seed), rest
+    def decode_places(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
+        seed, rest = split_seed(code)
+        return draw_places(size, count, seed), rest
 
 
 @dataclass(frozen=True)
@@ -228,22 +230,22 @@ class RandomMask(Sketch):
         if count == size:
             return None
         mask = torch.zeros(size)
-        mask[torch.from_numpy(drawn(size, count, seed))] = 1
+        mask[torch.from_numpy(draw_places(size, count, seed))] = 1
         return mask.view_as(like).to(like).mul
 
-    def factor(self, size: int, count: int) -> float:
+    def scale_factor(self, size: int, count: int) -> float:
         return 1.0
 
 
-def drawn(size: int, count: int, seed: int) -> np.ndarray:
+def draw_places(size: int, count: int, seed: int) -> np.ndarray:
     """Return ``count`` of ``size`` places at random, ascending.
 
     NumPy promises the same numbers in all of its versions: server and nodes may have different ones.
     """
-    return largest(np.random.PCG64(seed).random_raw(size), count)
+    return find_largest(np.random.PCG64(seed).random_raw(size), count)
 
 
-def largest(values: np.ndarray, count: int) -> np.ndarray:
+def find_largest(values: np.ndarray, count: int) -> np.ndarray:
     """Return where the ``count`` largest of the values [n] are, ascending; of equal ones the first."""
     least = np.partition(values, len(values) - count)[len(values) - count]
     chosen = values > least
@@ -270,17 +272,17 @@ class TopK(Sparse):
     error_feedback: bool = True
     kind: ClassVar[str] = "top-k"
 
-    def places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
-        return largest(np.abs(values), count)
+    def choose_places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
+        return find_largest(np.abs(values), count)
 
-    def code_of(self, places: np.ndarray, size: int, seed: int) -> bytes:
+    def encode_places(self, places: np.ndarray, size: int, seed: int) -> bytes:
         if _as_bitmap(size, len(places)):
             flags = np.zeros(size, bool)
             flags[places] = True
             return np.packbits(flags).tobytes()
         return places.astype("<u4").tobytes()
 
-    def places_in(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
+    def decode_places(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
         if _as_bitmap(size, count):
             end = -(-size // 8)
             head = np.frombuffer(require_length(code[:end], end), np.uint8)

@@ -90,11 +90,11 @@ def require_length(code: bytes, length: int) -> bytes:
     return code
 
 
-def after_seed(seed: int, rest: bytes) -> bytes:
+def prepend_seed(seed: int, rest: bytes) -> bytes:
     """Return a code that begins with the seed of what it drew."""
     return seed.to_bytes(SEED_BYTES, "little") + rest
 
 
-def seed_and_rest(code: bytes) -> tuple[int, bytes]:
+def split_seed(code: bytes) -> tuple[int, bytes]:
     """Return the seed that a code begins with, and the rest of it."""
     return int.from_bytes(code[:SEED_BYTES], "little"), code[SEED_BYTES:]

@@ -15,8 +15,8 @@ from typing import Any
 
 logger = logging.getLogger("flwr")
 
-UNEXPECTED = re.compile(r"(?:^|\.)(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
-AS_IN_PARTS = {  # what a part calls a name of Flower's or of a paper
+UNEXPECTED_KEYWORD = re.compile(r"(?:^|\.)(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
+PART_NAMES = {  # what a part calls a name of Flower's or of a paper
     "tau": ("tau", "epsilon"),
     "eta": ("eta",),
     "beta_1": ("beta1",),
@@ -28,7 +28,7 @@ AS_IN_PARTS = {  # what a part calls a name of Flower's or of a paper
     "num_nodes_to_select": ("num_selected",),
     "weighted_by_key": ("key",),
 }
-NEUTRAL = (
+NEUTRAL_PARTS = (
     "ByExamples",
     "Uniform",
     "Mean",
@@ -36,7 +36,7 @@ NEUTRAL = (
     "NoMask",
     "Constant",
 )  # may give way to another part
-COMPOSED = {  # the part to choose where the class has a neutral one
+PART_OF_SETTING = {  # the part to choose where the class has a neutral one
     "eta": ("step_size", "Constant(eta=...)"),
     "server_learning_rate": ("step_size", "Constant(eta=...)"),
     "server_momentum": ("server_optimizer", "Momentum(beta=...)"),
@@ -48,8 +48,8 @@ COMPOSED = {  # the part to choose where the class has a neutral one
     "q": ("aggregation", "Fair(q=...) and weighting=Uniform(), as QFedAvg has them"),
     "weighted_by_key": ("weighting", "ByExamples(key=...)"),
 }
-OF_NODES = "leave it out: the nodes' learning rate is their ClientApp's, e.g. by train_config"
-RENAMED = {
+NODE_SETTING_ADVICE = "leave it out: the nodes' learning rate is their ClientApp's, e.g. by train_config"
+ADVICE_OF_NAME = {
     "min_train_nodes": "set min_replies, with fewer of which a round takes no step",
     "min_available_nodes": "set num_nodes, how many nodes to wait for",
     "min_evaluate_nodes": "leave it out: fraction_evaluate says how many nodes evaluate",
@@ -58,39 +58,39 @@ RENAMED = {
     "arrayrecord_key": "leave it out: messages carry the model as 'arrays'",
     "configrecord_key": "leave it out: messages carry their configuration as 'config'",
     "train_loss_key": "leave it out: nodes send the loss of the model that they were sent as 'start-loss'",
-    "client_learning_rate": OF_NODES,
-    "eta_l": OF_NODES,
+    "client_learning_rate": NODE_SETTING_ADVICE,
+    "eta_l": NODE_SETTING_ADVICE,
 }
-FLOWERS_ALONE = {  # no method's own letters
+FLOWER_ONLY_NAMES = {  # no method's own letters
     *("min_train_nodes", "min_available_nodes", "min_evaluate_nodes"),
     *("weighted_by_key", "arrayrecord_key", "configrecord_key"),
 }
-OURS = ("baselines", "clients", "strategies")
-FLOWERS = AS_IN_PARTS.keys() | COMPOSED.keys() | RENAMED.keys()
+OWN_PACKAGES = ("baselines", "clients", "strategies")
+FLOWER_NAMES = PART_NAMES.keys() | PART_OF_SETTING.keys() | ADVICE_OF_NAME.keys()
 
 
-def advice_on(error: TypeError, kind: type, inner: object = None) -> str:
+def explain_unexpected_keyword(error: TypeError, kind: type, inner: object = None) -> str:
     """Return one line on a keyword that the class ``kind`` does not take; empty where there is none."""
-    unexpected = UNEXPECTED.search(str(error))
+    unexpected = UNEXPECTED_KEYWORD.search(str(error))
     if unexpected is None or unexpected[1] not in {one.__name__ for one in kind.__mro__}:
         return ""
-    return advice(kind, unexpected[2], inner)
+    return find_advice(kind, unexpected[2], inner)
 
 
-def advice(kind: type, name: str, inner: object = None) -> str:
+def find_advice(kind: type, name: str, inner: object = None) -> str:
     """Return one line with what to write in place of a name; empty where there is nothing to say.
 
     ``inner`` is the strategy that one of this kind wraps.
     """
-    lacks = f"{kind.__name__} has no {name}" + ", a name of Flower's" * (name in FLOWERS)
+    lacks = f"{kind.__name__} has no {name}" + ", a name of Flower's" * (name in FLOWER_NAMES)
     taken = settings_of(kind)
     if "inner" not in taken:
-        instead = _instead(kind, name)
+        instead = _find_replacement(kind, name)
         return f"{lacks}: {instead}" if instead else ""
     around = taken["inner"] if inner is None else type(inner)
     if name in settings_of(around):
         return f"{lacks}: set it in inner"
-    instead = _instead(around, name)
+    instead = _find_replacement(around, name)
     return f"{lacks}: in inner, {instead}" if instead else ""
 
 
@@ -99,27 +99,27 @@ def settings_of(kind: Any) -> dict[str, Any]:
     return {field.name: field.type for field in fields(kind) if field.init} if is_dataclass(kind) else {}
 
 
-def _instead(kind: type, name: str) -> str:
+def _find_replacement(kind: type, name: str) -> str:
     taken = settings_of(kind)
     if name == "proximal_mu" and "mu" in taken:
         return "set mu"
     parts = {slot: part for slot in taken if is_dataclass(part := getattr(kind, slot, None))}
-    for setting in AS_IN_PARTS.get(name, (name,)):
+    for setting in PART_NAMES.get(name, (name,)):
         for slot, part in parts.items():
             if setting in settings_of(part):
                 value = "1 / client_learning_rate" if setting == "lipschitz" else "..."
                 return f"set {slot}={type(part).__name__}({setting}={value})"
-    if name not in COMPOSED:
-        return RENAMED.get(name, "")
-    slot, choice = COMPOSED[name]
+    if name not in PART_OF_SETTING:
+        return ADVICE_OF_NAME.get(name, "")
+    slot, choice = PART_OF_SETTING[name]
     own = type(parts.get(slot)).__name__
-    return f"set {slot}={choice}" if own in NEUTRAL else f"leave it out: its {slot}, {own}, has none"
+    return f"set {slot}={choice}" if own in NEUTRAL_PARTS else f"leave it out: its {slot}, {own}, has none"
 
 
 # Old names of the methods that a user's classes define: they work for one release.
 
 
-OLD_SUMS = ("needs_only_mean", "of_mean")
+OLD_NAMES_OF_SUMS = ("needs_only_mean", "of_mean")
 METHODS = FunctionType, classmethod, staticmethod, property, cached_property
 
 
@@ -134,7 +134,7 @@ class HasHooks:
 
 def warn_of_misspelt_hooks(cls: type) -> None:
     """Log which methods of a class of the user's own override nothing and are named almost as one that it has."""
-    if cls.__module__.partition(".")[0] in OURS:
+    if cls.__module__.partition(".")[0] in OWN_PACKAGES:
         return
     hooks = {name for base in cls.__mro__[1:] for name in vars(base) if not name.startswith("_")}
     own = [name for name, value in vars(cls).items() if isinstance(value, METHODS) and name not in hooks]
@@ -152,7 +152,7 @@ def accept_old_names(cls: type, renamed: Mapping[str, str]) -> None:
     used = {old: new for old, new in renamed.items() if old in own and new not in own}
     for old, new in used.items():
         setattr(cls, new, own[old])
-    for old in OLD_SUMS:
+    for old in OLD_NAMES_OF_SUMS:
         if old in own and "sums" not in own:
             cls.sums = () if own[old] else None  # type: ignore[attr-defined]
             used[old] = "sums, () for True and None for False"
@@ -166,7 +166,7 @@ def accept_old_names(cls: type, renamed: Mapping[str, str]) -> None:
 
 def warn_of_old_names(cls: type, used: Mapping[str, str]) -> None:
     """Log once which names of a class are old, and the new ones."""
-    _warn_once(cls, _line(cls, used))
+    _warn_once(cls, _describe_old_names(cls, used))
 
 
 def old_attribute(old: str, new: str) -> Any:
@@ -174,7 +174,7 @@ def old_attribute(old: str, new: str) -> Any:
 
     def read(self: object) -> Any:
         kind = type(self)
-        _warn_once((kind.__module__, kind.__qualname__), _line(kind, {old: new}))
+        _warn_once((kind.__module__, kind.__qualname__), _describe_old_names(kind, {old: new}))
         return getattr(self, new)
 
     def write(self: object, value: object) -> None:
@@ -183,7 +183,7 @@ def old_attribute(old: str, new: str) -> Any:
     return property(read, write)
 
 
-def _line(cls: type, used: Mapping[str, str]) -> str:
+def _describe_old_names(cls: type, used: Mapping[str, str]) -> str:
     names = ", ".join(f"{old} is now {new}" for old, new in used.items())
     return f"{cls.__qualname__}: {names}; old names work in this release alone"
 

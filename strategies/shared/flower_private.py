@@ -8,7 +8,9 @@ from importlib.metadata import version
 
 from flwr.app import Context, Error, Message, RecordDict
 
-TESTED = "flwr>=1.39,<1.43"  # as in pyproject.toml: what scripts/test and scripts/test-newest have passed
+TESTED_FLOWER = (
+    "flwr>=1.39,<1.43"  # as in pyproject.toml: what scripts/test and scripts/test-newest have passed
+)
 try:
     from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
     from flwr.common.logger import update_console_handler
@@ -16,23 +18,23 @@ try:
 except ImportError as error:
     raise ImportError(
         f"Flower {version('flwr')} lacks what this project uses ({error}): it is tested with "
-        f"{TESTED}; pip install '{TESTED}'"
+        f"{TESTED_FLOWER}; pip install '{TESTED_FLOWER}'"
     ) from error
 
-UNREACHABLE = {  # codes of errors that come from the SuperLink, not from the node
+UNREACHABLE_CODES = {  # codes of errors that come from the SuperLink, not from the node
     ErrorCode.MESSAGE_UNAVAILABLE,
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
     ErrorCode.NODE_UNAVAILABLE,
 }
 __all__ = [
     "SUPERLINK_NODE_ID",
-    "UNREACHABLE",
+    "UNREACHABLE_CODES",
     "Run",
+    "assign_message_id",
     "become_server",
-    "failed",
+    "make_failed_reply",
+    "make_unanswered_reply",
     "server_context",
-    "stamp",
-    "unanswered",
     "update_console_handler",
 ]
 
@@ -44,17 +46,17 @@ def become_server() -> None:
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, SUPERLINK_NODE_ID
 
 
-def stamp(message: Message) -> None:
+def assign_message_id(message: Message) -> None:
     """Give a message the id that a SuperLink would give it."""
     message.metadata.__dict__["_message_id"] = str(uuid.uuid4())
 
 
-def failed(request: Message, reason: str) -> Message:
+def make_failed_reply(request: Message, reason: str) -> Message:
     """Return the reply of a node whose ClientApp raised."""
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=request)
 
 
-def unanswered(request: Message) -> Message:
+def make_unanswered_reply(request: Message) -> Message:
     """Return the SuperLink's error in place of a reply that nobody waits for any more."""
     reply = Message(Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, "did not answer in time"), reply_to=request)
     reply.metadata.__dict__["_src_node_id"] = SUPERLINK_NODE_ID

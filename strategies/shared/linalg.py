@@ -30,14 +30,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .arrays import in_float64
+from .arrays import to_float64
 from .checks import require
 
 Matrix = Tensor | NDArray[np.floating[Any]]
 Mode = Literal["out", "in"]
 
-GRID = 1024  # a grid of 256 missed the lowest minimum of 5 matrices of 800, this one of none
-ZOOMS = 3  # the noise variance is then found to 1e-6 relative: rounding hides the rest
+GRID_SIZE = 1024  # a grid of 256 missed the lowest minimum of 5 matrices of 800, this one of none
+NUM_ZOOMS = 3  # the noise variance is then found to 1e-6 relative: rounding hides the rest
 
 
 def effective_rank(matrix: Matrix) -> float:
@@ -142,7 +142,7 @@ def _spectrum(matrix: Matrix) -> tuple[Tensor, int, int]:
     values, and equal to 1e-16 of the largest. What lies below that is raised to it.
     """
     require(matrix.ndim == 2, "matrix.ndim", matrix.ndim, "2 (see strategies.shared.linalg.unfold)")
-    wide = in_float64(torch.as_tensor(matrix).detach())
+    wide = to_float64(torch.as_tensor(matrix).detach())
     small, large = sorted(wide.shape)
     wide = wide if len(wide) == small else wide.T
     eigenvalues = torch.linalg.eigvalsh((wide @ wide.T).cpu()).flip(0)
@@ -155,10 +155,10 @@ def _noise_variance(variances: Tensor, aspect: float) -> float:
     first = math.ceil(len(variances) / (1 + aspect)) - 1
     low = max(float(variances[first]) / _threshold(aspect), float(variances[first:].mean()))
     ends = (min(math.log(low), 0.0), 0.0)
-    for _ in range(ZOOMS):
-        grid = torch.linspace(*ends, GRID, dtype=torch.float64)
+    for _ in range(NUM_ZOOMS):
+        grid = torch.linspace(*ends, GRID_SIZE, dtype=torch.float64)
         best = int(_objective(grid.exp(), variances, aspect).argmin())
-        ends = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, GRID - 1)]))
+        ends = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, GRID_SIZE - 1)]))
     return math.exp(float(grid[best]))
 
 

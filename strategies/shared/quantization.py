@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .compression import after_seed, require_length, seed_and_rest
+from .compression import prepend_seed, require_length, split_seed
 
 # Rotation: a random orthogonal map, fast to apply, that makes all numbers about equally large.
 #
@@ -21,10 +21,12 @@ from .compression import after_seed, require_length, seed_and_rest
 # into powers of two, the largest first, and each is rotated by itself: nothing is padded.
 
 
-SIGNS = 17  # beside the seed; rounding has its bits there, 1 to 16, places nothing, which NumPy reads as 0
+SIGN_STREAM = (
+    17  # beside the seed; rounding has its bits there, 1 to 16, places nothing, which NumPy reads as 0
+)
 
 
-def rotated(values: np.ndarray, seed: int) -> np.ndarray:
+def rotate_values(values: np.ndarray, seed: int) -> np.ndarray:
     """Return y = H D x of the values x [n]; its length is that of x."""
     turned = values * _signs(len(values), seed)
     for block in _blocks(len(values)):
@@ -32,8 +34,8 @@ def rotated(values: np.ndarray, seed: int) -> np.ndarray:
     return turned.astype(values.dtype)
 
 
-def unrotated(values: np.ndarray, seed: int) -> np.ndarray:
-    """Return x = D H y of the values y [n], to rounding what ``rotated`` had."""
+def unrotate_values(values: np.ndarray, seed: int) -> np.ndarray:
+    """Return x = D H y of the values y [n], to rounding what ``rotate_values`` had."""
     turned = values.astype(np.float64)
     for block in _blocks(len(values)):
         turned[block] = _hadamard(turned[block])
@@ -42,7 +44,7 @@ def unrotated(values: np.ndarray, seed: int) -> np.ndarray:
 
 def _signs(size: int, seed: int) -> np.ndarray:
     """Return -1 or 1 [n], by bits that NumPy promises for all of its versions."""
-    bits = np.random.PCG64([seed, SIGNS]).random_raw(size) >> np.uint64(63)
+    bits = np.random.PCG64([seed, SIGN_STREAM]).random_raw(size) >> np.uint64(63)
     return 1.0 - 2.0 * bits
 
 
@@ -66,34 +68,34 @@ def _hadamard(values: np.ndarray) -> np.ndarray:
     return values / np.sqrt(size)
 
 
-MOST_BITS = 16
+MAX_BITS = 16
 
 
 @np.errstate(all="ignore")  # what is not finite stays so, and the server finds it
-def quantized(values: np.ndarray, bits: int | None, seed: int, *, rotate: bool = False) -> bytes:
+def quantize(values: np.ndarray, bits: int | None, seed: int, *, rotate: bool = False) -> bytes:
     """Return numbers [n] as the least and the largest of them and ``bits`` each; None: as they are."""
     if rotate:
-        return after_seed(seed, quantized(rotated(values, seed), bits, seed))
+        return prepend_seed(seed, quantize(rotate_values(values, seed), bits, seed))
     if bits is None:
         return values.tobytes()
     if len(values) == 0:
         return b""
     low, high = values.min(), values.max()
-    step = _step(low, high, bits)
+    step = _level_width(low, high, bits)
     draws = np.random.default_rng([seed, bits]).random(len(values))  # not those of the places
     levels = np.floor((values - np.float64(low)) / (step or 1.0) + draws) if step else np.zeros(len(values))
     whole = np.minimum(levels, 2**bits - 1).astype("<u4")
-    return np.array([low, high], values.dtype).tobytes() + np.packbits(_bits_of(whole, bits)).tobytes()
+    return np.array([low, high], values.dtype).tobytes() + np.packbits(_pack_bits(whole, bits)).tobytes()
 
 
 @np.errstate(all="ignore")
-def numbers(
+def dequantize(
     code: bytes, count: int, bits: int | None, dtype: np.dtype, *, rotate: bool = False
 ) -> np.ndarray:
     """Return ``count`` numbers of a dtype; raise ``ValueError`` for bytes that do not encode them."""
     if rotate:
-        seed, rest = seed_and_rest(code)
-        return unrotated(numbers(rest, count, bits, dtype), seed)
+        seed, rest = split_seed(code)
+        return unrotate_values(dequantize(rest, count, bits, dtype), seed)
     if bits is None:
         return np.frombuffer(require_length(code, count * dtype.itemsize), dtype)
     if count == 0:
@@ -103,13 +105,13 @@ def numbers(
     low, high = np.frombuffer(code[:head], dtype)
     flags = np.unpackbits(np.frombuffer(code[head:], np.uint8), count=count * bits)
     levels = flags.reshape(count, bits) @ (1 << np.arange(bits))
-    return (np.float64(low) + levels * _step(low, high, bits)).astype(dtype)
+    return (np.float64(low) + levels * _level_width(low, high, bits)).astype(dtype)
 
 
-def _step(low: np.floating, high: np.floating, bits: int) -> float:
+def _level_width(low: np.floating, high: np.floating, bits: int) -> float:
     """Return how far the levels are apart; 0 where there is one number alone."""
     return float((np.float64(high) - np.float64(low)) / (2**bits - 1)) if high != low else 0.0
 
 
-def _bits_of(levels: np.ndarray, bits: int) -> np.ndarray:
+def _pack_bits(levels: np.ndarray, bits: int) -> np.ndarray:
     return ((levels[:, None] >> np.arange(bits, dtype="<u4")) & 1).astype(bool)

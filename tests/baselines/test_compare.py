@@ -197,4 +197,4 @@ def test_labels_are_renamed_by_whole_by_part_and_by_key() -> None:
         {"setting": ["fedavg, client.optimizer.lr=0.1", "fedexp, client.optimizer.lr=0.1"]}
     )
     wishes = ["client.optimizer.lr=lr", "fedavg=FedAvg", "fedexp, lr=0.1=best"]
-    assert comparison.renamed(frame, wishes).setting.tolist() == ["FedAvg, lr=0.1", "best"]
+    assert comparison.rename_settings(frame, wishes).setting.tolist() == ["FedAvg, lr=0.1", "best"]

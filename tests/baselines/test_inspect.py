@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_cost, "SECONDS", 0.02)
-    monkeypatch.setattr(model_cost, "LONGEST", 0.0)
+    monkeypatch.setattr(model_cost, "MAX_SECONDS", 0.0)
 
 
 def show(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str) -> str:
@@ -269,7 +269,7 @@ WAYS = [  # seconds of a step one by one and batched
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let both ways be tried, however slow this machine is."""
-    monkeypatch.setattr(model_cost, "LONGEST", 1e9)
+    monkeypatch.setattr(model_cost, "MAX_SECONDS", 1e9)
 
 
 @pytest.mark.usefixtures("unhurried")

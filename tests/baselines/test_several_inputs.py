@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines import results
-from baselines.apps import client_app_of, play, together_of
+from baselines.apps import client_app_of, get_batched_trainer, run_on_grid
 from baselines.datasets import Dataset
 from baselines.datasets.from_torch import from_torch
 from baselines.errors import UserError
@@ -137,8 +137,8 @@ def test_lazy_modules_see_both(tmp_path: Path) -> None:
 def test_batched_nodes_fall_back_with_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     overrides = run_of("dict")
     setup = experiment.load(overrides)
-    grid = InlineGrid(client_app_of(overrides), 3, together_of(overrides))
-    play(setup, grid, tmp_path / "dict")
+    grid = InlineGrid(client_app_of(overrides), 3, get_batched_trainer(overrides))
+    run_on_grid(setup, grid, tmp_path / "dict")
     lines = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert lines == ["nodes are not batched and train one after another: examples are of several tensors"]
     expected = untimed(played(run_of("one"), tmp_path / "one"))

@@ -14,7 +14,7 @@ import yaml
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from baselines.engine.metrics import less_is_better, objective
+from baselines.engine.metrics import is_lower_better, read_objective
 from baselines.errors import UserError
 from baselines.experiment import hydra_callbacks
 from baselines.reports import comparison
@@ -84,7 +84,7 @@ def test_random_search_lists_the_best_and_draws_the_same_trials_again(tmp_path: 
     done = sweep(tmp_path, *arguments, "resume=true")
     assert done.returncode == 0, done.stderr
     actual = yaml.safe_load((tmp_path / "optimization_results.yaml").read_text())
-    values = {path.parent.name: objective(path.parent, "test/accuracy") for path in runs(tmp_path)}
+    values = {path.parent.name: read_objective(path.parent, "test/accuracy") for path in runs(tmp_path)}
     assert len(values) == 3
     assert actual["best_value"] == max(value for value in values.values() if value is not None)
     (winner,) = (name for name, value in values.items() if value == actual["best_value"])
@@ -177,7 +177,7 @@ def test_a_search_is_told_that_a_run_has_diverged(
 ) -> None:
     """Optuna's sweeper ends at a NaN; of a run that has failed it notes that, and goes on."""
     monkeypatch.setattr("baselines.run.is_search", lambda settings: searches)
-    monkeypatch.setattr("baselines.engine.metrics.objective", lambda *_: math.nan)
+    monkeypatch.setattr("baselines.engine.metrics.read_objective", lambda *_: math.nan)
     setting = ("rounds=1", "num_nodes=2", "model=softmax", "seed=0,1", "resume=true")
     for _ in range(2):  # the second time both are finished
         assert launch("-m", *setting, f"hydra.sweep.dir={tmp_path}") == status
@@ -193,9 +193,9 @@ def test_an_objective_is_the_last_round_s_mean_over_the_models(tmp_path: Path) -
     lines = ["round,split,model,metric,value", "1,test,a,accuracy,0.1", "2,test,a,accuracy,0.4"]
     lines += ["2,test,b,accuracy,0.6", "2,test,b,loss,3", "2,node-test,b,accuracy,0.9", "3,train,g,loss,1"]
     (tmp_path / "metrics.csv").write_text("\n".join(lines) + "\n")
-    assert objective(tmp_path, "test/accuracy") == 0.5
-    assert objective(tmp_path, "node-test/accuracy") == 0.9
-    assert objective(tmp_path, "node-test/loss") is None
+    assert read_objective(tmp_path, "test/accuracy") == 0.5
+    assert read_objective(tmp_path, "node-test/accuracy") == 0.9
+    assert read_objective(tmp_path, "node-test/loss") is None
 
 
 def test_the_best_of_a_sweep_come_first() -> None:
@@ -241,7 +241,7 @@ def test_a_search_for_the_worst_is_refused(objective: str, direction: str | None
     sweeper = {"_target_": "optuna_sweeper.OptunaSweeper"} | ({"direction": direction} if direction else {})
     hydra: Any = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": sweeper})
     with pytest.raises(UserError, match="looks for the worst") if wrong else nullcontext():
-        hydra_callbacks.check_direction(hydra, objective, less_is_better(objective))
+        hydra_callbacks.check_direction(hydra, objective, is_lower_better(objective))
 
 
 @pytest.mark.slow

@@ -14,9 +14,9 @@ from torch.optim import SGD, Adam
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, Personal, Task, client_app
 from clients.app import check_training
-from clients.round import load
+from clients.round import load_arrays
 from strategies import FedAvg, FedProx
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 NODES = 3
 
@@ -65,7 +65,7 @@ def test_a_reply_carries_the_whole_model_and_its_metrics() -> None:
         assert metrics["learning-rate"] == 0.1
         assert metrics["client-seconds"] > 0
         assert set(metrics) >= {"loss", "accuracy"}
-        assert view(reply.content["arrays"]["1.num_batches_tracked"]) == metrics["local-steps"]
+        assert view_values(reply.content["arrays"]["1.num_batches_tracked"]) == metrics["local-steps"]
 
 
 def test_what_a_node_returns_depends_on_seed_round_and_partition_alone() -> None:
@@ -129,7 +129,7 @@ def test_loads_every_array() -> None:
     ours, other = model(), model()
     for tensor in other.state_dict().values():
         tensor.add_(1)
-    load(ours, ArrayRecord(other.state_dict()))
+    load_arrays(ours, ArrayRecord(other.state_dict()))
     for a, b in zip(ours.state_dict().values(), other.state_dict().values(), strict=True):
         assert torch.equal(a, b)
 
@@ -141,7 +141,9 @@ def test_serves_flowers_own_fedavg() -> None:
     second = FedAvg(federated_evaluation=False).start(grid(), initial(), num_rounds=1).arrays
     for name in model().state_dict():
         if name != "1.num_batches_tracked":  # stock averages it into a float
-            np.testing.assert_allclose(view(first[name]), view(second[name]), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                view_values(first[name]), view_values(second[name]), rtol=1e-5, atol=1e-6
+            )
 
 
 def test_what_a_strategy_asks_for_is_held_against_the_training() -> None:

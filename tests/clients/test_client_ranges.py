@@ -60,7 +60,7 @@ def test_both_sides_of_each_end(case: str) -> None:
 def test_how_many_steps_seven_examples_make(batch_size: int | None, epochs: int, steps: int) -> None:
     local = training(batch_size=batch_size, local_epochs=epochs)
     assert local.steps(7) == steps
-    assert local.whole(7) == (batch_size is None or batch_size >= 7)
+    assert local.is_full_batch(7) == (batch_size is None or batch_size >= 7)
     places = list(local.positions(7, torch.Generator().manual_seed(0)))
     assert len(places) == steps
     per_epoch = steps // epochs

@@ -73,7 +73,7 @@ def test_a_private_layer_stays_where_it_is(compression: Compression) -> None:
 
 
 def test_who_remembers() -> None:
-    assert FedAvg(compression=TopK()).nodes_remember
-    assert not FedAvg(compression=Sketch()).nodes_remember
-    assert Grouped(inner=FedAvg(compression=ScaledSign())).nodes_remember
-    assert not FedAvg().nodes_remember
+    assert FedAvg(compression=TopK()).has_stateful_nodes
+    assert not FedAvg(compression=Sketch()).has_stateful_nodes
+    assert Grouped(inner=FedAvg(compression=ScaledSign())).has_stateful_nodes
+    assert not FedAvg().has_stateful_nodes

@@ -9,8 +9,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from helpers.compressing import classifiers, play, start, strategy, weights
 from strategies import NoCompression, Scaffold, Sketch
-from strategies.core.replies import decoded
-from strategies.shared.arrays import view
+from strategies.core.replies import read_coded_delta
+from strategies.shared.arrays import view_values
 
 
 def test_a_reply_carries_codes_and_what_is_not_trained() -> None:
@@ -21,13 +21,13 @@ def test_a_reply_carries_codes_and_what_is_not_trained() -> None:
         codes = reply.content.array_records["codes"]
         sizes = {"0.weight": 30, "0.bias": 5, "1.weight": 5, "1.bias": 5, "3.weight": 15}
         lengths = {name: 8 + 8 + -(-4 * -(-size // 2) // 8) for name, size in sizes.items()}
-        assert {name: len(view(code)) for name, code in codes.items()} == lengths
+        assert {name: len(view_values(code)) for name, code in codes.items()} == lengths
 
 
 def test_nodes_draw_places_of_their_own_and_new_ones_in_each_round() -> None:
     history = play(strategy(Sketch(share=0.2, bits=None)), classifiers(), start(), 2)
     heads = {
-        view(reply.content.array_records["codes"]["0.weight"]).tobytes()[:8]
+        view_values(reply.content.array_records["codes"]["0.weight"]).tobytes()[:8]
         for _, replies in history
         for reply in replies
     }
@@ -43,7 +43,7 @@ def test_what_the_server_reads_is_what_the_node_meant() -> None:
     w = layout.flatten_parameters(start())
     rows = torch.zeros(3, layout.num_parameters)
     for row, reply in zip(rows, replies, strict=True):
-        decoded(reply, None, layout, server.compression, w, row)
+        read_coded_delta(reply, None, layout, server.compression, w, row)
     assert (rows == 0).float().mean() > 0.3
     assert layout.flatten_parameters(new).numpy() == pytest.approx((w - rows.mean(0)).numpy(), abs=1e-6)
 

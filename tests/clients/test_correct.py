@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from clients import Examples
-from clients.evaluation import correct, num_batches
+from clients.evaluation import find_correct, num_batches
 
 
 class Sizes(nn.Module):
@@ -34,7 +34,7 @@ def test_each_example_of_the_index_once_in_order(
     index = torch.tensor([5, 1, 4, 19, 0, 2, 6])
     model = Sizes()
     examples = Examples(scores, targets, index)
-    actual = correct(model, examples, range(num_batches(examples)))
+    actual = find_correct(model, examples, range(num_batches(examples)))
     assert actual.dtype == torch.bool
     assert actual.tolist() == [int(scores[k].argmax()) == int(targets[k]) for k in index]
     assert {True, False} == set(actual.tolist())

@@ -78,8 +78,8 @@ def losses(rows: pd.DataFrame) -> list[float]:
 def test_a_run_knows_that_its_nodes_keep_something() -> None:
     """It is not resumed where it would start them anew."""
     plain, ditto = (Experiment(overrides) for overrides in (SMALL, f"{SMALL} personal=ditto"))
-    assert not plain.nodes_remember
-    assert ditto.nodes_remember
+    assert not plain.has_stateful_nodes
+    assert ditto.has_stateful_nodes
 
 
 @pytest.mark.slow

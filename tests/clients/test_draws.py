@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clients.fast.guards import accelerator_states, draws_put_back
+from clients.fast.guards import get_accelerator_states, restore_random_state
 
 
 class One:
@@ -51,7 +51,7 @@ def claim(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
 def test_one_generator_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     apple = One()
     claim(monkeypatch, apple)
-    with draws_put_back():
+    with restore_random_state():
         apple.state.add_(5)
     assert apple.state.tolist() == [1]
 
@@ -59,7 +59,7 @@ def test_one_generator_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_those_of_all_devices_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     cards = Several(awake=True)
     claim(monkeypatch, cards)
-    with draws_put_back():
+    with restore_random_state():
         cards.states[1].add_(5)
     assert [state.tolist() for state in cards.states] == [[0], [1]]
 
@@ -67,4 +67,4 @@ def test_those_of_all_devices_are_put_back(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("module", [None, Several(awake=False)], ids=["none", "asleep"])
 def test_what_nobody_has_used_is_left_alone(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     claim(monkeypatch, module)
-    assert accelerator_states() == []
+    assert get_accelerator_states() == []

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torchvision import transforms
 
 from clients import Classification, Examples, NextToken, Normalize, Task, evaluation
-from clients.evaluation import correct, evaluate, predictions
+from clients.evaluation import evaluate, find_correct, predict_classes
 
 
 def examples(size: int, index: torch.Tensor | None = None) -> Examples:
@@ -131,10 +131,10 @@ def test_nor_where_outputs_are_among_others() -> None:
 def test_a_class_may_be_ruled_out() -> None:
     data = outputs_with(-torch.inf)
     assert evaluate(Raw(), data, Classification())["accuracy"] == 1
-    assert correct(Raw(), data, range(3)).all()
+    assert find_correct(Raw(), data, range(3)).all()
     data.inputs[5] = -torch.inf  # all of them may not
     assert math.isnan(evaluate(Raw(), data, Classification())["accuracy"])
-    assert correct(Raw(), data, range(3)).logical_not().nonzero().tolist() == [[5]]
+    assert find_correct(Raw(), data, range(3)).logical_not().nonzero().tolist() == [[5]]
 
 
 def test_tokens_without_an_output_leave_no_measure() -> None:
@@ -147,10 +147,10 @@ def test_tokens_without_an_output_leave_no_measure() -> None:
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_a_row_without_an_output_is_of_no_class_and_not_right(value: float) -> None:
     data = outputs_with(value)
-    labels, predicted = predictions(Raw(), data)
+    labels, predicted = predict_classes(Raw(), data)
     assert (predicted != labels).nonzero().tolist() == [[1203]]
     assert predicted[1203] == evaluation.NO_CLASS
-    assert correct(Raw(), data, range(3)).logical_not().nonzero().tolist() == [[1203]]
+    assert find_correct(Raw(), data, range(3)).logical_not().nonzero().tolist() == [[1203]]
 
 
 @pytest.mark.parametrize("gap", [None, 9])
@@ -165,7 +165,7 @@ def test_an_accelerator_is_asked_once_whether_outputs_lack(
         outputs[gap] = torch.nan
     data = Examples(outputs, torch.arange(40) % 3, torch.arange(40))
     expected = evaluate(Raw(), data, Classification())
-    right, labels = correct(Raw(), data, range(10)), predictions(Raw(), data)
+    right, labels = find_correct(Raw(), data, range(10)), predict_classes(Raw(), data)
     calls = list[str]()
 
     def noted(name: str) -> None:
@@ -174,14 +174,14 @@ def test_an_accelerator_is_asked_once_whether_outputs_lack(
 
     for name in ("__bool__", "tolist", "item", "__float__", "cpu"):
         noted(name)
-    monkeypatch.setattr(evaluation, "_answers_at_once", lambda _: False)
+    monkeypatch.setattr(evaluation, "_is_readable_at_once", lambda _: False)
     actual = evaluate(Raw(), data, Classification())
     assert calls == ["tolist", "__float__", "__float__"]
     assert str(actual) == str(expected)
     assert math.isnan(actual["loss"]) is (gap is not None)
     calls.clear()
-    assert torch.equal(correct(Raw(), data, range(10)), right)
-    assert [torch.equal(*pair) for pair in zip(predictions(Raw(), data), labels, strict=True)] == [
+    assert torch.equal(find_correct(Raw(), data, range(10)), right)
+    assert [torch.equal(*pair) for pair in zip(predict_classes(Raw(), data), labels, strict=True)] == [
         True,
         True,
     ]

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from clients import LeastSquares
-from clients.batched.eligibility import Gradients, _by_rows
+from clients.batched.eligibility import StackedGradient, _multiply_by_rows
 from clients.fast import gradient as gradient_module
 from clients.fast.gradient import Gradient
 
@@ -36,8 +36,8 @@ def test_a_single_output_is_a_product_of_rows_once_recorded(
     weights = [torch.randn(NODES, *p.shape, generator=draws).double() for p in model.parameters()]
     inputs = torch.randn(NODES, examples, FEATURES, generator=draws).double()
     targets = torch.randn(NODES, examples, 1, generator=draws).double()
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", 0)
-    together = Gradients(model, task)
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", 0)
+    together = StackedGradient(model, task)
     with torch.no_grad():
         together(weights, inputs, targets)
         with Products() as products:
@@ -59,7 +59,7 @@ def test_a_single_output_is_a_product_of_rows_once_recorded(
 )
 def test_a_product_of_single_columns_alone_is_turned(rows: int, columns: int, turned: bool) -> None:
     left, right = torch.randn(NODES, rows, 3).double(), torch.randn(NODES, 3, columns).double()
-    actual = _by_rows(left, right)
+    actual = _multiply_by_rows(left, right)
     assert (actual is not NotImplemented) == turned
     if turned:
         torch.testing.assert_close(actual, torch.bmm(left, right))

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import nn
 from torch.optim import SGD
 
-from baselines.apps import client_app_of, together_of
+from baselines.apps import client_app_of, get_batched_trainer
 from baselines.experiment import experiment
 from baselines.experiment.messages import warn_once
 from baselines.experiment.preflight import check
@@ -95,7 +95,7 @@ def test_mu_may_be_its_own() -> None:
     with torch.no_grad():
         model.weight.fill_(0.5)
     correction.should_stop([model.weight])  # type: ignore[list-item]
-    assert correction.reached == 0
+    assert correction.reached_gamma == 0
 
 
 def test_it_looks_every_so_many_steps_and_in_the_end() -> None:
@@ -119,11 +119,11 @@ def test_where_the_start_is_the_solution() -> None:
         model.weight.fill_(1.0)
     correction = Inexact(start)
     assert correction.should_stop([model.weight])  # type: ignore[list-item]
-    assert correction.reached == 0
+    assert correction.reached_gamma == 0
     with torch.no_grad():
         model.weight.fill_(3.0)
     assert not correction.should_stop([model.weight])  # type: ignore[list-item]
-    assert correction.reached == 1
+    assert correction.reached_gamma == 1
 
 
 def test_fednova_counts_the_steps_that_were_taken() -> None:
@@ -161,7 +161,7 @@ def test_to_look_changes_nothing(make: type[nn.Module], trace: bool) -> None:
         looks = [Inexact(start, gamma=1e-9, check_steps=2)] if looking else []
         training(model, data, Classification(), server_round=1, seed=SEED, corrections=looks)
         ends.append(model)
-        assert all(look.looked == 42 for look in looks)
+        assert all(look.has_measured == 42 for look in looks)
     assert_equal(*ends)
 
 
@@ -207,7 +207,7 @@ def test_the_term_of_the_corrections_counts() -> None:
 def test_batched_nodes_train_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
     setting, counts = f"{RUN} corrections=inexact", []
     setup = experiment.load(setting)
-    for together in (together_of(setting), None):
+    for together in (get_batched_trainer(setting), None):
         grid = InlineGrid(client_app_of(setting), 4, together)
         messages = setup.strategy().configure_train(1, setup.initial_arrays(), setup.train_config(), grid)
         counts.append(grid.send_and_receive(messages))

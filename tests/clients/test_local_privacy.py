@@ -11,9 +11,9 @@ from torch.optim import SGD
 
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, client_app
-from clients.privacy import LocalNoise, Refused, demand, demand_silence
+from clients.privacy import LocalNoise, PrivacyRefusal, check_demand, refuse_evaluation
 from strategies import LocalPrivacy
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 pytestmark = pytest.mark.runtime
 NODES, INPUTS = 3, 40
@@ -48,7 +48,7 @@ def ask(grid: InlineGrid, kind: str = "train", server_round: int = 1, **settings
 
 def update(reply: Message) -> np.ndarray:
     start = model().state_dict()
-    moved = [view(reply.content["arrays"][name]) - start[name].numpy() for name in start]
+    moved = [view_values(reply.content["arrays"][name]) - start[name].numpy() for name in start]
     return np.concatenate([part.ravel() for part in moved]).astype(float)
 
 
@@ -127,7 +127,7 @@ LOCAL, CENTRAL = {"privacy": "local", "privacy-noise": 1.0}, {"privacy": "centra
     ],
 )
 def test_enough_is_enough(own: dict[str, object], config: dict[str, object]) -> None:
-    demand(own, config)
+    check_demand(own, config)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_enough_is_enough(own: dict[str, object], config: dict[str, object]) -> 
     ],
 )
 def test_less_is_refused(own: dict[str, object], config: dict[str, object], word: str) -> None:
-    with pytest.raises(Refused, match=word):
-        demand(own, config)
+    with pytest.raises(PrivacyRefusal, match=word):
+        check_demand(own, config)
 
 
 def test_a_node_that_demands_does_not_train_for_less() -> None:
@@ -162,5 +162,5 @@ def test_a_node_that_demands_does_not_train_for_less() -> None:
 def test_a_node_that_demands_local_privacy_evaluates_for_nobody() -> None:
     assert not any(reply.has_error() for reply in ask(grid(privacy="central"), "evaluate"))
     assert all(reply.has_error() for reply in ask(grid(privacy="local"), "evaluate"))
-    with pytest.raises(Refused, match="does not evaluate"):
-        demand_silence({"privacy": "local"})
+    with pytest.raises(PrivacyRefusal, match="does not evaluate"):
+        refuse_evaluation({"privacy": "local"})

@@ -11,7 +11,7 @@ from torch.optim import SGD
 
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, client_app
-from clients.measures import measure
+from clients.measures import measure_node
 from clients.methods.oort import SquaredLoss, mean_squared_loss
 from clients.round import requested_corrections
 from strategies.shared import protocol
@@ -63,7 +63,7 @@ def ask(made: InlineGrid, kind: str = protocol.QUESTION, **config: object) -> Me
 @pytest.mark.parametrize("batch_size", [1, 2, 5, None])
 def test_measures_are_those_of_the_formula(batch_size: int | None) -> None:
     one = node(batch_size)
-    got = measure(one, one.train, ("start-loss", "squared-loss", "accuracy"))
+    got = measure_node(one, one.train, ("start-loss", "squared-loss", "accuracy"))
     assert got["start-loss"] == pytest.approx(losses().mean(), rel=1e-6)
     assert got["squared-loss"] == pytest.approx((losses() ** 2).mean(), rel=1e-6)
     assert got["accuracy"] == pytest.approx(2 / 5)  # of rows 0 and 4, whose logits are equal

@@ -6,7 +6,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import nn
 
-from baselines.apps import client_app_of, together_of
+from baselines.apps import client_app_of, get_batched_trainer
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import OwnInitialModel, RoundStart
@@ -20,7 +20,7 @@ def rounds(overrides: str, count: int, batched: bool) -> list[tuple[list[np.ndar
     """Return of each round what each node has sent, by partition, and the model that came of it."""
     experiment.load.cache_clear()
     setup = experiment.load(overrides)
-    grid = InlineGrid(client_app_of(overrides), 3, together_of(overrides) if batched else None)
+    grid = InlineGrid(client_app_of(overrides), 3, get_batched_trainer(overrides) if batched else None)
     strategy, arrays, models = setup.strategy(), setup.initial_arrays(), []
     for number in range(1, count + 1):
         messages = strategy.configure_train(number, arrays, setup.train_config(), grid)

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from clients import Classification, Correction, LocalTraining, PerFedAvg, RoundStart
-from clients.methods.per_fedavg import hessian_product
+from clients.methods.per_fedavg import compute_hessian_product
 from helpers.one_node import OneNode
 from helpers.plain_loop import SEED, assert_equal, examples, perceptron, seeded
 from helpers.runs import played
@@ -134,4 +134,4 @@ def test_a_run_without_a_step_is_fedavgs_evaluations_too(tmp_path: Path) -> None
 
 def test_a_loss_that_is_linear_has_no_curvature() -> None:
     w = nn.Parameter(torch.ones(3))
-    assert hessian_product((2 * w).sum(), [w], [torch.ones(3)])[0].tolist() == [0, 0, 0]
+    assert compute_hessian_product((2 * w).sum(), [w], [torch.ones(3)])[0].tolist() == [0, 0, 0]

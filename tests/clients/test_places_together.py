@@ -14,13 +14,13 @@ from torch.optim import SGD
 from baselines.runtimes.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, Task, client_app
 from clients.batched.together import (
-    COPIES,
-    PASSES,
-    SHARE,
+    ACTIVATION_COPIES,
+    MEMORY_SHARE,
+    STACK_COPIES,
     BatchedTrainer,
     MemoryPlan,
     ModelStack,
-    kept_bytes,
+    count_activation_bytes,
 )
 
 NODES, FEATURES, CLASSES = 7, 3, 2
@@ -65,20 +65,20 @@ def test_by_parameters_and_by_inputs(
     most: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("clients.batched.together.MOST_PARAMETERS", most * PARAMETERS)
+        patch.setattr("clients.batched.together.MAX_STACK_PARAMETERS", most * PARAMETERS)
         assert shares(patch) == expected
     with monkeypatch.context() as patch:
-        patch.setattr("clients.batched.together.MOST_INPUTS", most * 2 * FEATURES)
+        patch.setattr("clients.batched.together.MAX_STEP_INPUTS", most * 2 * FEATURES)
         assert shares(patch) == expected
 
 
 def test_of_all_examples_the_largest_node_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.batched.together.MOST_INPUTS", 4 * 4 * FEATURES)
+    monkeypatch.setattr("clients.batched.together.MAX_STEP_INPUTS", 4 * 4 * FEATURES)
     assert shares(monkeypatch, batch_size=None) == [4, 3]
 
 
 def test_at_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.batched.together.MOST_INPUTS", 1)
+    monkeypatch.setattr("clients.batched.together.MAX_STEP_INPUTS", 1)
     assert shares(monkeypatch) == [1] * 7
 
 
@@ -90,13 +90,13 @@ def test_on_an_accelerator_memory_decides(
 
     A node takes eight times its parameters, and three times what its batch of two keeps.
     """
-    monkeypatch.setattr("clients.batched.together.kept_bytes", lambda *_: 20)  # of two examples
+    monkeypatch.setattr("clients.batched.together.count_activation_bytes", lambda *_: 20)  # of two examples
     monkeypatch.setattr("torch.are_deterministic_algorithms_enabled", lambda: deterministic)
     node = 8 * 4 * PARAMETERS + 3 * 2 * 10
     monkeypatch.setattr(
-        "clients.batched.together.memory_of", lambda _: (2 * 4 * node + 1, 2 * 7 * node + 1)
+        "clients.batched.together.get_memory", lambda _: (2 * 4 * node + 1, 2 * 7 * node + 1)
     )
-    monkeypatch.setattr("clients.batched.together.MOST_INPUTS", 1)  # of the CPU
+    monkeypatch.setattr("clients.batched.together.MAX_STEP_INPUTS", 1)  # of the CPU
     assert shares(monkeypatch) == expected
 
 
@@ -104,18 +104,18 @@ def test_what_is_free_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stack itself takes of it: its places would become fewer from round to round."""
     requests: list[object] = []
     monkeypatch.setattr(
-        "clients.batched.together.memory_of", lambda device: requests.append(device) or (1 << 30,) * 2
+        "clients.batched.together.get_memory", lambda device: requests.append(device) or (1 << 30,) * 2
     )
     examples = Examples(torch.ones(4, FEATURES), torch.zeros(4, dtype=torch.int64), torch.arange(4))
     training = LocalTraining(optimizer=partial(SGD, lr=0.1))
     nodes = [Node(nn.Linear(FEATURES, CLASSES), training, Classification(), examples, examples)] * 3
     room = MemoryPlan()
-    assert [room.places(nodes), room.places(nodes)] == [3, 3]
+    assert [room.count_nodes(nodes), room.count_nodes(nodes)] == [3, 3]
     assert requests == [torch.device("cpu")]
 
 
 def test_with_next_to_nothing_free_nodes_train_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.batched.together.memory_of", lambda _: (2, 2))
+    monkeypatch.setattr("clients.batched.together.get_memory", lambda _: (2, 2))
     assert shares(monkeypatch) == [1] * 7
 
 
@@ -132,14 +132,14 @@ class Squares(Task):
 def test_what_the_forward_pass_keeps_by_hand() -> None:
     """The batch, what ReLU gives, which the next layer keeps too, and the outputs; no parameters."""
     model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
-    kept = kept_bytes(model, Squares(), torch.randn(4, 3), torch.zeros(4))
+    kept = count_activation_bytes(model, Squares(), torch.randn(4, 3), torch.zeros(4))
     assert kept == 4 * (4 * 3 + 4 * 5 + 4 * 2)
 
 
 def test_counting_leaves_the_model_and_the_draws_as_they_were() -> None:
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout())
     before, draws = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    assert kept_bytes(model, Squares(), torch.ones(4, 3), torch.zeros(4)) > 0
+    assert count_activation_bytes(model, Squares(), torch.ones(4, 3), torch.zeros(4)) > 0
     assert torch.equal(draws, torch.get_rng_state())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -148,7 +148,7 @@ def test_a_share_of_the_time_is_each_nodes(monkeypatch: pytest.MonkeyPatch) -> N
     """The first four train from 10 s to 14 s, the other three from 20 s to 26 s."""
     clock = SimpleNamespace(perf_counter=iter([10.0, 14.0, 20.0, 26.0]).__next__)
     monkeypatch.setattr("clients.batched.together.time", clock)
-    monkeypatch.setattr("clients.batched.together.MOST_PARAMETERS", 4 * PARAMETERS)
+    monkeypatch.setattr("clients.batched.together.MAX_STACK_PARAMETERS", 4 * PARAMETERS)
     taken, replies = played(monkeypatch)
     assert taken == [4, 3]
     assert [reply.content["metrics"]["client-seconds"] for reply in replies] == [1.0] * 4 + [2.0] * 3
@@ -174,7 +174,7 @@ def test_a_stack_takes_no_more_than_its_share_of_a_gpu() -> None:
     torch.cuda.reset_peak_memory_stats()
     grid.send_and_receive(messages)
     assert grid.answering.together is not None
-    kept = kept_bytes(model, Classification(), inputs[:2].cuda(), targets[:2].cuda()) / 2
+    kept = count_activation_bytes(model, Classification(), inputs[:2].cuda(), targets[:2].cuda()) / 2
     parameters = sum(p.nbytes for p in model.parameters())
-    counted = 8 * (COPIES * parameters + PASSES * 32 * kept)
-    assert torch.cuda.max_memory_allocated() - before <= counted / SHARE
+    counted = 8 * (STACK_COPIES * parameters + ACTIVATION_COPIES * 32 * kept)
+    assert torch.cuda.max_memory_allocated() - before <= counted / MEMORY_SHARE

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from clients import Classification, Examples, LocalTraining, Node
-from clients.batched.stack import BatchedStep, Plan
+from clients.batched.stack import BatchedStep, StepPlan
 from clients.round import ClientRound
 from strategies.shared.flower_private import become_server
 
@@ -37,7 +37,7 @@ def turns(training: LocalTraining) -> list[ClientRound]:
 def alone(turn: ClientRound) -> list[Tensor]:
     """Return the rows of each of a node's steps, by its own training."""
     training, data = turn.node.training, turn.node.train
-    if training.whole(len(data)):
+    if training.is_full_batch(len(data)):
         return [data.index] * training.steps(len(data))
     draws = torch.Generator().manual_seed(turn.seed)
     return [data.index[positions] for positions in training.positions(len(data), draws)]
@@ -49,7 +49,7 @@ def test_each_nodes_steps_are_its_own(batch_size: int | None, length: dict[str, 
     training = LocalTraining(optimizer=partial(SGD, lr=0.1), batch_size=batch_size, **length)
     chosen = turns(training)
     expected = [alone(turn) for turn in chosen]
-    steps: list[BatchedStep] = list(Plan.of(chosen).steps())
+    steps: list[BatchedStep] = list(StepPlan.of(chosen).steps())
     assert len(steps) == max(map(len, expected))
     for number, step in enumerate(steps):
         active = [rows for rows in expected if len(rows) > number]
@@ -64,7 +64,9 @@ def test_each_nodes_steps_are_its_own(batch_size: int | None, length: dict[str, 
 @pytest.mark.parametrize("batch_size", [1, 5, 7, None])
 def test_a_step_that_repeats_the_one_before_says_so(batch_size: int | None) -> None:
     training = LocalTraining(optimizer=partial(SGD, lr=0.1), batch_size=batch_size, local_epochs=3)
-    steps = list(Plan.of(turns(training)).steps())
-    assert steps[0].again is None
-    assert [step.again for step in steps[1:]] == [one.same(other) for one, other in pairwise(steps)]
-    assert any(step.again for step in steps) == (batch_size in (7, None))
+    steps = list(StepPlan.of(turns(training)).steps())
+    assert steps[0].is_repeat is None
+    assert [step.is_repeat for step in steps[1:]] == [
+        one.has_same_rows(other) for one, other in pairwise(steps)
+    ]
+    assert any(step.is_repeat for step in steps) == (batch_size in (7, None))

@@ -13,9 +13,9 @@ from baselines.apps import client_app_of
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
-from clients.private import check, private
+from clients.private import check_patterns, select_private
 from helpers.runs import curve, launch, metrics_in, played
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 SMALL = "dataset=digits num_nodes=3 rounds=2 node_test_fraction=0.2"
 
@@ -36,7 +36,7 @@ def normed() -> nn.Module:
 )
 def test_patterns_are_of_names_and_of_classes(patterns: list[str], chosen: set[str]) -> None:
     more = {"3.weight", "3.bias"} if patterns == ["*Norm*"] else set()
-    assert private(normed(), patterns).keys() == chosen | more
+    assert select_private(normed(), patterns).keys() == chosen | more
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_patterns_are_of_names_and_of_classes(patterns: list[str], chosen: set[s
 )
 def test_patterns_that_make_no_sense_are_refused(patterns: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check(normed(), patterns)
+        check_patterns(normed(), patterns)
 
 
 def test_two_rounds_and_an_evaluation_by_hand() -> None:
@@ -68,9 +68,11 @@ def test_two_rounds_and_an_evaluation_by_hand() -> None:
 
     for server_round, sent, weight, bias in ((1, 0.0, 0.1, 0.1), (2, 0.2, 0.27, 0.17)):
         arrays = answered(sent, server_round).array_records["arrays"]
-        assert view(arrays["weight"]).item() == pytest.approx(weight)
-        assert view(arrays["bias"]).item() == 0
-        assert view(grid.context(only).state.array_records["private"]["bias"]).item() == pytest.approx(bias)
+        assert view_values(arrays["weight"]).item() == pytest.approx(weight)
+        assert view_values(arrays["bias"]).item() == 0
+        assert view_values(
+            grid.context(only).state.array_records["private"]["bias"]
+        ).item() == pytest.approx(bias)
     judged = answered(0.3, 2, "evaluate").metric_records["metrics"]
     assert judged["loss"] == pytest.approx(0.53**2)
 
@@ -86,7 +88,7 @@ def test_the_servers_private_layer_never_moves(strategy: str) -> None:
         new, _ = ours.aggregate_train(t, grid.send_and_receive(messages))
         assert new is not None
         arrays = new
-    same = {name: (view(arrays[name]) == view(first[name])).all() for name in arrays}
+    same = {name: (view_values(arrays[name]) == view_values(first[name])).all() for name in arrays}
     assert same == {"hidden.weight": False, "hidden.bias": False, "out.weight": True, "out.bias": True}
 
 

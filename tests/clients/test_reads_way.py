@@ -14,7 +14,7 @@ from baselines.experiment import experiment
 from baselines.experiment.preflight import check
 from clients import Classification, Examples, LeastSquares, Proximal, RoundStart
 from clients.app import check_training
-from clients.compression import Coding
+from clients.compression import UpdateEncoder
 from clients.correction import Correction
 from clients.evaluation import evaluate
 from clients.methods.qfedavg import StartLoss
@@ -129,11 +129,11 @@ def test_private_layers_are_trained_as_a_whole_under_a_restriction() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     for p in model.parameters():
         p.grad = torch.ones_like(p)
-    coding = Coding.from_config(
+    coding = UpdateEncoder.from_config(
         RandomMask(share=0.25).train_config(), model, lambda: generator(0, 1), ["last"]
     )
     assert coding is not None
-    (restricted,) = coding.corrections(model)
+    (restricted,) = coding.make_corrections(model)
     restricted.transform_gradients(list(model.parameters()))
     left = [int(p.grad.count_nonzero()) for p in model.parameters() if p.grad is not None]
     assert left == [16, 2, 64, 8]
@@ -195,9 +195,9 @@ def test_one_that_a_message_asks_for_and_that_remembers_makes_nodes_remember(
     elsewhere: type[Correction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = experiment.Experiment("model=softmax num_nodes=3")
-    assert not setup.nodes_remember
+    assert not setup.has_stateful_nodes
     elsewhere.remembers = True
     monkeypatch.setattr(type(setup.prototype), "train_config", lambda _: {elsewhere.config_key: True})
-    assert not setup.nodes_remember
+    assert not setup.has_stateful_nodes
     setup.__dict__["known_corrections"] = (*BUILT_IN, elsewhere)
-    assert setup.nodes_remember
+    assert setup.has_stateful_nodes

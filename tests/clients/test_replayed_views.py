@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from clients.fast.trace import replay
+from clients.fast.trace import make_replay
 
 
 def again(function, *arguments: Tensor) -> list[Tensor]:  # type: ignore[no-untyped-def]
     """Return what a replay gives for the arguments times two."""
-    step = replay(make_fx(function)(*arguments), arguments)
+    step = make_replay(make_fx(function)(*arguments), arguments)
     assert step is not None
     with torch.no_grad():
         return step(*(2 * each for each in arguments))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from clients.compression import Restricted
+from clients.compression import GradientRestriction
 from helpers.plain_loop import CLASSES, FEATURES, examples, train
 
 
@@ -37,6 +37,6 @@ def test_each_keeps_the_part_that_is_its_own() -> None:
     first, second = (nn.Parameter(torch.zeros(4)) for _ in range(2))
     first.grad = second.grad = torch.ones(4)
     masks = torch.tensor([1.0, 1, 0, 0]), torch.tensor([0.0, 1, 1, 0])
-    Restricted([masks[0].mul, masks[1].mul]).transform_gradients([first, second])
+    GradientRestriction([masks[0].mul, masks[1].mul]).transform_gradients([first, second])
     assert first.grad.tolist() == [1, 1, 0, 0]
     assert second.grad.tolist() == [0, 1, 1, 0]

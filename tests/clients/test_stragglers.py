@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from torch.optim import SGD
 
-from baselines.apps import client_app_of, together_of
+from baselines.apps import client_app_of, get_batched_trainer
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import LocalTraining
-from clients.round import in_round
+from clients.round import adapt_to_round
 
 SGD_01 = partial(SGD, lr=0.1)
 RUN = "dataset=digits num_nodes=6 model=softmax seed=4 client.local_epochs=5 client.stragglers=0.5"
@@ -27,19 +27,19 @@ def test_work_by_hand(unit: str) -> None:
     other = "local_steps" if unit == "local_epochs" else "local_epochs"
     training = LocalTraining(optimizer=SGD_01, stragglers=0.6, **{unit: 5, other: None})
     places = [(t, k) for t in range(1, 6) for k in range(8)]
-    actual = [getattr(in_round(training, 4, t, k), unit) for t, k in places]
+    actual = [getattr(adapt_to_round(training, 4, t, k), unit) for t, k in places]
     assert actual == [by_hand(4, t, k, 0.6, 5) for t, k in places]
     assert set(actual) == {1, 2, 3, 4, 5}
 
 
 def test_nobody_does_less_than_the_least_work() -> None:
     training = LocalTraining(optimizer=SGD_01, local_epochs=4, stragglers=1, least_work=3)
-    assert {in_round(training, 0, 1, k).local_epochs for k in range(30)} == {3, 4}
+    assert {adapt_to_round(training, 0, 1, k).local_epochs for k in range(30)} == {3, 4}
 
 
 def test_without_stragglers_it_is_the_training_itself() -> None:
     training = LocalTraining(optimizer=SGD_01, local_epochs=4)
-    assert in_round(training, 0, 1, 2) is training
+    assert adapt_to_round(training, 0, 1, 2) is training
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_makes_no_sense_is_refused(given: dict[str, float], message: str) -
 def steps_and_weights(batched: bool) -> tuple[list[int], np.ndarray]:
     experiment.load.cache_clear()
     setup = experiment.load(RUN)
-    strategy, together = setup.strategy(), together_of(RUN) if batched else None
+    strategy, together = setup.strategy(), get_batched_trainer(RUN) if batched else None
     grid = InlineGrid(client_app_of(RUN), 6, together)
     replies = grid.send_and_receive(
         strategy.configure_train(1, setup.initial_arrays(), setup.train_config(), grid)

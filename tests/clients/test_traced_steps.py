@@ -93,21 +93,21 @@ def with_a_spare_parameter() -> nn.Module:
 def test_many_steps_equal_the_plain_loop(
     make: Make, traced: bool, batch_size: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", 3)
-    gradient_module.gradient_of.cache_clear()
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", 3)
+    gradient_module.get_gradient.cache_clear()
     ours, plain, data = seeded(make), seeded(make), examples()
     optimizer = partial(SGD, lr=0.05, momentum=0.5)
     train(ours, data, optimizer=optimizer, local_epochs=12, batch_size=batch_size)
     by_hand(plain, data, optimizer(plain.parameters()), epochs=12, batch_size=batch_size or SIZE)
     assert_equal(ours, plain)
-    used = gradient_module.gradient_of(ours, Classification())
+    used = gradient_module.get_gradient(ours, Classification())
     assert used._steps
     assert all((way == RECORDED) == traced for way, _ in used._steps.values())
 
 
 def test_a_parameter_may_be_frozen_and_set_free_between_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", 3)
-    gradient_module.gradient_of.cache_clear()
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", 3)
+    gradient_module.get_gradient.cache_clear()
     ours, plain, data, optimizer = seeded(perceptron), seeded(perceptron), examples(), partial(SGD, lr=0.05)
     for free in (True, False, True):
         for model in (ours, plain):
@@ -143,9 +143,9 @@ def test_a_traced_step_follows_the_parameters() -> None:
 
 def test_images_of_another_size_are_another_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their targets are alike; each size is recorded by itself."""
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", 2)
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", 2)
     model = seeded(lambda: nn.Sequential(nn.Conv2d(1, CLASSES, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
-    step = gradient_module.Gradient(model, Classification()).of_round(trace=True)
+    step = gradient_module.Gradient(model, Classification()).for_round(trace=True)
     parameters, y = list(model.parameters()), torch.arange(6) % CLASSES
     for pixels in (4, 3) * 4:
         x = torch.randn(6, 1, pixels, pixels, generator=torch.Generator().manual_seed(pixels))
@@ -157,10 +157,10 @@ def test_images_of_another_size_are_another_step(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_step_is_recorded_and_compared_without_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", 1)
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", 1)
     seen: list[bool] = []
     model, data = perceptron(), examples()
-    gradient = gradient_module.Gradient(model, noting(seen)).of_round(trace=True)
+    gradient = gradient_module.Gradient(model, noting(seen)).for_round(trace=True)
     with torch.no_grad():
         for _ in range(4):
             gradient(list(model.parameters()), *data.batch(slice(None), torch.device("cpu")))

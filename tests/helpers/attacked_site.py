@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from baselines.apps import client_app
 from baselines.experiment import experiment
 from strategies.shared import protocol
-from strategies.shared.flower_private import become_server, stamp
+from strategies.shared.flower_private import assign_message_id, become_server
 
 AGES = (27.3, 30.73, 31.07, 44.9, 52.5, 61.25, 33.1, 38.4)
 NAMES = ("Ada Lovelace", "Jean Bartik", "Grace Hopper", "Betty Holberton") * 2
@@ -85,7 +85,7 @@ class Site:
         if kind != "query":
             content[protocol.ARRAYS] = arrays or initial_arrays()
         message = Message(content, 7, kind)
-        stamp(message)
+        assign_message_id(message)
         return client_app(message, context)
 
     def refusal(self, *arguments: object, **more: object) -> str:

@@ -16,7 +16,7 @@ from torch.optim import SGD
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Correction, Examples, LocalTraining, Node, RoundStart, client_app
 from clients.batched.together import BatchedTrainer
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 SIZES = (13, 4, 30, 1, 22)  # batches of 8: whole ones, short ones, one example; unequal numbers of steps
 FEATURES, CLASSES = 6, 3
@@ -32,7 +32,7 @@ def same(one: Message, other: Message) -> None:
     assert one.content.array_records.keys() == other.content.array_records.keys()
     for record, arrays in one.content.array_records.items():
         for name, array in arrays.items():
-            expected, actual = view(array), view(other.content.array_records[record][name])
+            expected, actual = view_values(array), view_values(other.content.array_records[record][name])
             assert expected.shape == actual.shape
             np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
     expected_metrics, metrics = one.content["metrics"], other.content["metrics"]

@@ -11,7 +11,7 @@ from torch.optim import SGD
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LeastSquares, LocalTraining, Node, client_app
 from strategies import Compression, FedAvg, Grouped, PseudoGradientStrategy
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 TARGET = torch.tensor([[4.0], [-2.0]])
 
@@ -44,7 +44,7 @@ def play(
 
 
 def weights(arrays: ArrayRecord) -> list[float]:
-    return np.concatenate([view(array).ravel() for array in arrays.values()]).tolist()
+    return np.concatenate([view_values(array).ravel() for array in arrays.values()]).tolist()
 
 
 def normed() -> nn.Module:

@@ -51,7 +51,7 @@ class Deployed:
     def kill_server_app(self) -> None:
         """End the run's ServerApp as a lack of memory does."""
         killed = 0
-        for pid in guardian.marked(str(self.programs.directory)):
+        for pid in guardian.find_marked(str(self.programs.directory)):
             with contextlib.suppress(OSError):  # it has just ended
                 if "flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_text():
                     os.kill(pid, signal.SIGKILL)
@@ -73,7 +73,11 @@ class Deployed:
     def statuses(self) -> dict[str, str]:
         """Return each registered node's status, by its id."""
         done = subprocess.run(
-            commands.listed("lakes"), capture_output=True, env=commands.environment(), check=True, text=True
+            commands.list_command("lakes"),
+            capture_output=True,
+            env=commands.environment(),
+            check=True,
+            text=True,
         )
         nodes = json.loads(done.stdout)["nodes"]
         return {node["node-id"]: node["status"] for node in nodes}

@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import Strategy
 
 from baselines.grids.inline import InlineGrid
 from strategies.shared import protocol
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 Model = dict[str, np.ndarray]
 Node = Callable[[int, RecordDict], RecordDict]  # (partition id, what the node was sent) -> its answer
@@ -82,7 +82,7 @@ def record(model: Model) -> ArrayRecord:
 
 
 def model_in(arrays: ArrayRecord) -> Model:
-    return {name: view(array) for name, array in arrays.items()}
+    return {name: view_values(array) for name, array in arrays.items()}
 
 
 def sent_model(content: RecordDict) -> Model:

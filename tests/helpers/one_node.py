@@ -11,7 +11,7 @@ from torch.optim import SGD
 
 from baselines.grids.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 RATE = 0.1
 
@@ -36,7 +36,7 @@ class OneNode:
     def trained(self, a: float, server_round: int) -> dict[str, float]:
         """Return the parameters that it sends back for (a, 0)."""
         arrays = self._answered(a, server_round, "train").array_records["arrays"]
-        return {name: view(array).item() for name, array in arrays.items()}
+        return {name: view_values(array).item() for name, array in arrays.items()}
 
     def loss(self, a: float) -> float:
         """Return the loss by which it is judged when it is sent (a, 0)."""
@@ -45,7 +45,7 @@ class OneNode:
     def kept(self, record: str) -> dict[str, float]:
         """Return what it keeps."""
         arrays = self.grid.context(self.id).state.array_records[record]
-        return {name: view(array).item() for name, array in arrays.items()}
+        return {name: view_values(array).item() for name, array in arrays.items()}
 
     def _answered(self, a: float, server_round: int, kind: str) -> RecordDict:
         values = {"weight": torch.tensor([[a]])} | ({"bias": torch.zeros(1)} if self.bias else {})

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from clients.fast.cuda_graphs import WARM_UP
+from clients.fast.cuda_graphs import WARM_UP_STEPS
 
 Results = TypeVar("Results")
 WAITS = torch.ops.aten._local_scalar_dense.default
@@ -34,8 +34,8 @@ class Noted(TorchDispatchMode):
 
 
 def pretended(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
-    """Do as ``graphs.capture``: warm up, note one run, and return what repeats it."""
-    for _ in range(WARM_UP):
+    """Do as ``cuda_graphs.capture_graph``: warm up, note one run, and return what repeats it."""
+    for _ in range(WARM_UP_STEPS):
         run()
     with Noted() as noted:
         results = run()

@@ -16,7 +16,7 @@ import pytest
 from flwr.app import Context, Message
 
 from baselines import run
-from baselines.apps import client_app_of, play
+from baselines.apps import client_app_of, run_on_grid
 from baselines.experiment import experiment
 from baselines.experiment.preflight import check
 from baselines.grids.inline import InlineGrid
@@ -39,7 +39,7 @@ def played(overrides: str, folder: Path, wrap: Callable[[App], App] = lambda app
     setup = experiment.load(overrides)
     check(setup)
     app = wrap(client_app_of(overrides))
-    play(setup, InlineGrid(app, setup.settings.num_nodes), folder)  # type: ignore[arg-type]
+    run_on_grid(setup, InlineGrid(app, setup.settings.num_nodes), folder)  # type: ignore[arg-type]
     return metrics_in(folder)
 
 

@@ -31,13 +31,13 @@ class Toy:
     """
 
     def __init__(self, lacks: str | None = None) -> None:
-        self.lacks = lacks
+        self.lack = lacks
 
     def do(self, method: str, *arguments: Any) -> Any:
         return getattr(self, method)(*arguments)
 
     def unfit(self) -> str | None:
-        return self.lacks
+        return self.lack
 
     def answer(self, requests: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
         pairs = zip(requests, contexts, strict=True)

@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 from clients import FedLC, FedRS, FedSAM
-from clients.training import Begin
+from clients.training import CorrectionFactory
 from helpers.peers.random_updates import close
 from helpers.peers.small_problem import NODES, RATE, STEPS
 from helpers.peers.small_rounds import Vectors, compare, make, ours, vector
@@ -118,7 +118,7 @@ def test_fedprox(nodes_per_round: int | None) -> None:
     ids=["FedSAM", "FedLC", "FedRS"],
 )
 def test_losses_and_gradients_of_nodes(
-    correction: Begin, client_of: type[Client], more: dict[str, Any], tolerance: float
+    correction: CorrectionFactory, client_of: type[Client], more: dict[str, Any], tolerance: float
 ) -> None:
     strategy = FedAvg(weighting=Uniform(), num_nodes=NODES, nodes_per_round=2)
     actual, sampled = ours(strategy, correction=correction)

@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from clients import APFL, FedDecorr, FedNTD
-from clients.training import Begin
+from clients.training import CorrectionFactory
 from helpers.peers.small_problem import NODES, RATE, STEPS, data
 from helpers.peers.small_rounds import ROUNDS, Vectors, compare, make, ours, vector
 from strategies import Distillation, FedAvg, FedDF, ServerData, Uniform
@@ -99,7 +99,7 @@ def decorrelated(model: nn.Module, fixed: nn.Module, inputs: Tensor, labels: Ten
     [(partial(FedNTD, beta=BETA, tau=TAU), not_true), (partial(FedDecorr, beta=BETA), decorrelated)],
     ids=["FedNTD", "FedDecorr"],
 )
-def test_terms_in_the_loss(correction: Begin, loss: Loss) -> None:
+def test_terms_in_the_loss(correction: CorrectionFactory, loss: Loss) -> None:
     actual, _ = ours(uniform(), correction=correction)
     compare(actual, loop(loss), 1e-10)
     assert np.abs(actual[-1]["model"] - loop(plain)[-1]["model"]).max() > 0.01

@@ -42,9 +42,9 @@ def test_the_private_file_is_needed() -> None:
 
 def test_the_flower_that_is_tested_is_the_one_that_is_installed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert flower_private.TESTED.replace("flwr", "flwr[simulation]") in project["dependencies"]
+    assert flower_private.TESTED_FLOWER.replace("flwr", "flwr[simulation]") in project["dependencies"]
     newest = (ROOT / "scripts" / "test-newest").read_text()
-    assert flower_private.TESTED.partition(",")[2] in newest  # nothing above what it has passed
+    assert flower_private.TESTED_FLOWER.partition(",")[2] in newest  # nothing above what it has passed
 
 
 def test_another_flower_is_told_which_one_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:

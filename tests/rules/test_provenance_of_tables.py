@@ -41,7 +41,7 @@ def history() -> set[str]:
 @cache
 def hash_of(commit: str) -> str:
     """Return the source hash of a commit's code."""
-    covered = [f":(glob){pattern}" for pattern in identity.COVERED]
+    covered = [f":(glob){pattern}" for pattern in identity.HASHED_SOURCES]
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "--", *covered))) as archive:
             archive.extractall(folder, filter="data")

@@ -180,7 +180,7 @@ def test_server_and_node_look_before_they_load(
 def test_an_owner_may_add_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     override = "client.optimizer._target_=torch.optim.AdamW"
     closed.check(override, ["torch.optim.AdamW"])
-    monkeypatch.setenv(closed.TARGETS, "a.b, torch.optim.AdamW")
+    monkeypatch.setenv(closed.TARGETS_VARIABLE, "a.b, torch.optim.AdamW")
     closed.check(override)
     with pytest.raises(closed.ClosedError, match=r"client\.optimizer\._target_"):
         closed.check("client.optimizer._target_=torch.optim.NAdam")

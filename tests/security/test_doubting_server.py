@@ -13,11 +13,11 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from baselines.engine import checkpoint
-from baselines.engine.metrics import spread
+from baselines.engine.metrics import summarise_sites
 from baselines.grids.inline import InlineGrid
 from helpers.runs import launch, metrics_in, played
 from strategies import CentralPrivacy, FedAdam, FedAvg, FedExP, FedGMA, Scaffold, Uniform
-from strategies.core.replies import capped
+from strategies.core.replies import cap_weights
 from strategies.core.update_monitor import Recovery
 from strategies.shared import protocol
 
@@ -107,7 +107,7 @@ def test_a_lone_update_is_nobodys_fault() -> None:
     recovery = Recovery()
     recovery.send(START, {})
     recovery.accept({0: 1e30})
-    actual = recovery.retreat()
+    actual = recovery.roll_back()
     assert actual is not None
     assert actual[-1] is None
     assert not recovery.excluded
@@ -192,7 +192,7 @@ def test_a_site_without_a_count_is_none_that_diverged() -> None:
 
 def test_the_spread_over_sites_hides_no_nan() -> None:
     for rows in ([0.5, math.nan], [math.nan, 0.5]):
-        actual = spread({str(place): {"loss": value} for place, value in enumerate(rows)})
+        actual = summarise_sites({str(place): {"loss": value} for place, value in enumerate(rows)})
         assert all(map(math.isnan, actual.values()))
 
 
@@ -270,7 +270,7 @@ def test_sites_without_a_number_are_not_outvoted_by_one_that_has_one() -> None:
 def test_no_weight_is_more_than_its_share(
     weights: list[float], share: float, expected: list[float]
 ) -> None:
-    actual = capped(torch.tensor(weights, dtype=torch.float64), share)
+    actual = cap_weights(torch.tensor(weights, dtype=torch.float64), share)
     torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from baselines.engine.checkpoint import packed, unpacked
+from baselines.engine.checkpoint import pack_value, unpack_value
 from helpers.federation import Federation, answer, assert_same, model_in, play, record, round_of, sent_model
 from strategies import (
     Adam,
@@ -149,7 +149,7 @@ class TestBoth:
         whole = play(make(), Federation(stepping, NODES), START, range(1, 13))
         before, after = make(), make()
         middle = play(before, Federation(stepping, NODES), START, range(1, 6))[-1][0]
-        after.load_state_dict(unpacked(packed(before.state_dict())))
+        after.load_state_dict(unpack_value(pack_value(before.state_dict())))
         rest = play(after, Federation(stepping, NODES), middle, range(6, 13))
         for (arrays, metrics), (same, others) in zip(rest, whole[5:], strict=True):
             assert_same(arrays, same)

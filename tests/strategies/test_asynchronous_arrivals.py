@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from baselines.engine.checkpoint import packed, unpacked
+from baselines.engine.checkpoint import pack_value, unpack_value
 from baselines.grids.superlink import PollingGrid
 from helpers.federation import (
     Federation,
@@ -180,7 +180,7 @@ def test_all_that_fail_end_a_wait_for_more() -> None:
 def test_resumed_it_sends_anew_what_was_under_way() -> None:
     before, after = FedBuff(buffer_size=2, clock=None), FedBuff(buffer_size=2, clock=None)
     middle = arrive(before, PollingGrid(Arriving([(0, 1)])), START, (1,))[-1][0]
-    after.load_state_dict(unpacked(packed(before.state_dict())))
+    after.load_state_dict(unpack_value(pack_value(before.state_dict())))
     grid = Arriving([(2, 0)])
     ((model, metrics),) = arrive(after, PollingGrid(grid), middle, (2,))
     assert grid.trained() == [0, 1, 2]

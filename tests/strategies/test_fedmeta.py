@@ -13,7 +13,7 @@ from helpers.federation import Federation, answer, assert_same, model_in, play, 
 from helpers.runs import launch, lines_in, played
 from helpers.server_data import Functions
 from strategies import FedAdam, FedAvg, FedMeta, LocalOnly
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 SMALL = "dataset=digits num_nodes=4 model=mlp rounds=2 validation_size=100 strategy=fedmeta"
 
@@ -34,8 +34,8 @@ def start() -> ArrayRecord:
 
 def slope(arrays: ArrayRecord) -> ArrayRecord:
     """Return w - (1, 1): of the distance to (1, 1)."""
-    assert view(arrays["running_mean"]).tolist() == [1]  # the round's model is whole
-    return record({"w": view(arrays["w"]) - 1, "running_mean": np.zeros(1)})
+    assert view_values(arrays["running_mean"]).tolist() == [1]  # the round's model is whole
+    return record({"w": view_values(arrays["w"]) - 1, "running_mean": np.zeros(1)})
 
 
 def test_by_hand() -> None:
@@ -87,7 +87,7 @@ def test_the_gradient_is_that_of_the_validation_examples() -> None:
     )
     expected = torch.autograd.grad(loss, [*model.parameters()])
     for array, g in zip(actual.values(), expected, strict=True):
-        np.testing.assert_allclose(view(array), g.numpy(), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(view_values(array), g.numpy(), rtol=1e-5, atol=1e-7)
 
 
 class Tied(torch.nn.Module):

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Strategy
 from omegaconf import OmegaConf
 
 import strategies
-from baselines.experiment.validation import wrong_types
+from baselines.experiment.validation import find_wrong_types
 from helpers.federation import Federation, Model, answer, model_in, play, record, sent_model
 from strategies import (
     ByExamples,
@@ -225,7 +225,7 @@ def test_a_share_of_the_nodes_trains(share: float, count: int) -> None:
         drawn.append(grid.trained())
     assert [len(each) for each in drawn] == [count] * 3
     assert drawn[0] == drawn[1]
-    assert strategy.most_in_round == count
+    assert strategy.max_nodes_in_round == count
 
 
 def test_a_share_of_the_nodes_evaluates() -> None:
@@ -267,4 +267,4 @@ class Annotated(strategies.FedAvg):
 def test_a_class_that_names_types_for_type_checkers_alone_has_a_signature() -> None:
     assert list(signature(Annotated).parameters) == ["extra", "rate", "others"]
     node = OmegaConf.create({"_target_": f"{__name__}.Annotated", "extra": 1.5, "rate": 0.5})
-    assert not [*wrong_types(node)]
+    assert not [*find_wrong_types(node)]

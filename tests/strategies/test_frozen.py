@@ -14,7 +14,7 @@ from torch import nn
 from baselines.engine.metrics import count_bytes
 from baselines.grids.inline import InlineGrid
 from clients import Frozen
-from clients.frozen import KEY
+from clients.frozen import STATE_PREFIX
 from helpers.federation import assert_same
 from helpers.freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from helpers.server_data import Functions
@@ -60,7 +60,7 @@ from strategies import (
 )
 from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
-from strategies.shared.arrays import hash_values, to_array_record, values_of, view
+from strategies.shared.arrays import hash_values, to_array_record, values_of, view_values
 
 ASKED: dict[str, Any] = {"query_partitions": True, "num_nodes": NODES}
 LOCAL = LocalPrivacy(clip=1.0, noise_multiplier=1.0, noise_seed=3)
@@ -148,7 +148,9 @@ def test_what_depends_on_sums_by_torch_is_the_same_to_rounding(method: str) -> N
     expected = play(SUMMED[method](), classifiers(), start())[-1][0]
     actual = play(freezing, classifiers(own), start())[-1][0]
     for name in expected:
-        np.testing.assert_allclose(view(actual[name]), view(expected[name]), rtol=2e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            view_values(actual[name]), view_values(expected[name]), rtol=2e-6, atol=1e-6
+        )
 
 
 def test_after_the_first_round_it_costs_what_is_trained() -> None:
@@ -217,7 +219,7 @@ def test_a_node_keeps_what_its_own_model_does_not_have() -> None:
     grid = classifiers(lambda: Frozen.of(network(seed=9)))
     play(FedAvg(**ASKED, frozen_names=NAMES), grid, start(), last=2)
     (kept,) = grid.context(grid.get_node_ids()[0]).state.items()
-    assert kept[0] == KEY + hash_values(kept[1])  # type: ignore[arg-type]
+    assert kept[0] == STATE_PREFIX + hash_values(kept[1])  # type: ignore[arg-type]
     grid = classifiers(own)
     play(FedAvg(**ASKED, frozen_names=NAMES), grid, start(), last=2)
     assert not grid.context(grid.get_node_ids()[0]).state

@@ -53,7 +53,7 @@ PROMISES: list[tuple[BaseStrategy, tuple[int, bool, bool]]] = [
 
 @pytest.mark.parametrize(("strategy", "expected"), PROMISES, ids=[each.name for each, _ in PROMISES])
 def test_models_states_and_validation(strategy: BaseStrategy, expected: tuple[int, bool, bool]) -> None:
-    assert (strategy.max_num_models(7), strategy.nodes_remember, strategy.needs_server_data) == expected
+    assert (strategy.max_num_models(7), strategy.has_stateful_nodes, strategy.needs_server_data) == expected
 
 
 def test_selective_needs_nothing_more_once_it_can_validate() -> None:

@@ -21,7 +21,7 @@ from baselines.bench.__main__ import (
     main,
 )
 from baselines.bench.by_hand import Client, Processes, addmm, loop
-from baselines.bench.peers import Peer, present
+from baselines.bench.peers import Peer, list_present_peers
 from baselines.bench.report import Row, Spread, Workload
 from baselines.bench.rounds import Growth, RoundTime
 from baselines.bench.server_step import ServerStep
@@ -131,7 +131,7 @@ def test_a_mistake_is_one_line(arguments: list[str], line: str, capsys: pytest.C
 def test_a_peer_that_is_not_installed_is_skipped_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     absent = Peer("Other", "no_such_module", "pip install other", lambda: 1.0)
     here = Peer("Here", "json", "pip install here", lambda: 2.0)
-    contenders = present("tiny", [absent, here], wanted=True)
+    contenders = list_present_peers("tiny", [absent, here], wanted=True)
     assert list(contenders) == ["Here"]
     assert contenders["Here"]() == 2.0
     assert capsys.readouterr().out == "tiny: Other skipped, it is not installed: pip install other\n"
@@ -139,5 +139,5 @@ def test_a_peer_that_is_not_installed_is_skipped_with_its_line(capsys: pytest.Ca
 
 def test_a_peer_that_is_not_wanted_is_skipped_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     here = Peer("Here", "json", "pip install here", lambda: 2.0)
-    assert present("tiny", [here], wanted=False) == {}
+    assert list_present_peers("tiny", [here], wanted=False) == {}
     assert "add --peers" in capsys.readouterr().out

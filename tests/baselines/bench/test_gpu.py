@@ -149,7 +149,7 @@ def test_what_else_a_user_could_run_stands_beside_a_round(
         assert wanted
         return {peer.name: lambda: 1.0 for peer in known}
 
-    monkeypatch.setattr(peers, "present", present)
+    monkeypatch.setattr(peers, "list_present_peers", present)
     given = ["--device", "cpu", "--small", "--peers", "--repeats", "1", "--output", str(tmp_path)]
     assert main(["softmax", *given]) == 0
     rows = list(csv.DictReader((tmp_path / "benchmarks.csv").open(newline="")))

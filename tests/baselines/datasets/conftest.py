@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baselines.experiment.data import loaded
+from baselines.experiment.data import load_dataset
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the user's own cache out of the tests, and data sets out of the process's memory."""
-    loaded.cache_clear()
+    load_dataset.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     return tmp_path / "xdg" / "florilegium" / "florilegium-cache"
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from baselines.datasets import cache
-from baselines.datasets.cache import cached
+from baselines.datasets.cache import load_cached
 
 ARRAYS = {
     "images": np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4),
@@ -36,7 +36,7 @@ class Builder:
 
 
 def use(root: Path, build: Builder, settings: object = None, name: str = "set") -> dict[str, torch.Tensor]:
-    arrays = cached(name, settings, root, [root / "source"], build)
+    arrays = load_cached(name, settings, root, [root / "source"], build)
     assert arrays.keys() == ARRAYS.keys()
     for key, array in ARRAYS.items():
         np.testing.assert_array_equal(arrays[key].numpy(), array)
@@ -131,7 +131,7 @@ def test_a_source_that_is_replaced_while_it_is_read_is_read_again(root: Path) ->
         return {"bytes": np.frombuffer(read[-1], np.uint8)}
 
     for _ in range(2):
-        arrays = cached("set", None, root, [root / "source"], build)
+        arrays = load_cached("set", None, root, [root / "source"], build)
         assert arrays["bytes"].numpy().tobytes() == b"replaced"
     assert read == [b"raw", b"replaced"]
 
@@ -139,7 +139,7 @@ def test_a_source_that_is_replaced_while_it_is_read_is_read_again(root: Path) ->
 def test_a_cache_within_its_source_is_no_part_of_it(root: Path) -> None:
     build = Builder()
     for _ in range(2):
-        cached("set", None, root, [root], build)
+        load_cached("set", None, root, [root], build)
     assert build.calls == 1
 
 
@@ -233,18 +233,18 @@ def test_an_error_in_building_is_the_caller_s(root: Path) -> None:
         raise RuntimeError("no such data")
 
     with pytest.raises(RuntimeError, match="no such data"):
-        cached("set", None, root, [], build)
+        load_cached("set", None, root, [], build)
 
 
 @pytest.mark.slow
 def test_processes_that_build_at_once_end_with_one_sound_file(root: Path) -> None:
     script = (
         "import sys, pathlib, numpy as np\n"
-        "from baselines.datasets.cache import cached\n"
+        "from baselines.datasets.cache import load_cached\n"
         "root = pathlib.Path(sys.argv[1])\n"
         "big = lambda: {'images': np.full((3000, 784), 7, np.uint8)}\n"
         "for _ in range(5):\n"
-        "    assert int(cached('set', None, root, [], big)['images'].sum()) == 7 * 3000 * 784\n"
+        "    assert int(load_cached('set', None, root, [], big)['images'].sum()) == 7 * 3000 * 784\n"
     )
     repository = Path(__file__).parents[3]
     environment = os.environ | {"PYTHONPATH": str(repository)}

@@ -9,7 +9,7 @@ import pytest
 from baselines.datasets import Dataset
 from baselines.errors import UserError
 from baselines.experiment import experiment
-from baselines.experiment.data import loaded
+from baselines.experiment.data import load_dataset
 
 Leaf = Callable[..., Path]
 
@@ -92,7 +92,7 @@ def test_new_shards_are_noticed(leaf: Leaf) -> None:
     root = leaf("train", [["a"]])
     leaf("test", [["d"]])
     assert len(load(root).train_inputs) == 5
-    loaded.cache_clear()
+    load_dataset.cache_clear()
     shard = root / "femnist" / "train" / "all_data_0_niid_0_keep_0_train_9.json"
     shard.with_name("more.json").write_text(shard.read_text().replace('"a"', '"b"'))
     data = load(root)

@@ -14,7 +14,7 @@ from baselines.datasets.hub import pixels
 from baselines.datasets.tables import Table, hold_out
 from baselines.errors import UserError
 from baselines.experiment import experiment
-from baselines.experiment.data import loaded
+from baselines.experiment.data import load_dataset
 from baselines.experiment.preflight import check
 
 
@@ -94,7 +94,7 @@ def test_it_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(folder, "train", pictures(8, 6, 6), [0, 1] * 4)
     save(folder, "test", pictures(4, 6, 6), [0, 1] * 2)
     first = load(folder, tmp_path).dataset
-    loaded.cache_clear()
+    load_dataset.cache_clear()
     monkeypatch.setattr("flwr_datasets.FederatedDataset", None)
     second = load(folder, tmp_path).dataset
     assert torch.equal(first.train_inputs, second.train_inputs)

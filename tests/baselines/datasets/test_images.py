@@ -13,7 +13,7 @@ from baselines.datasets import Dataset, TorchvisionImages
 from baselines.datasets.cache import Arrays
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
-from baselines.experiment.data import loaded
+from baselines.experiment.data import load_dataset
 from baselines.experiment.overrides import ROOT
 
 NO_SUMS = "dataset.load.images.sha256=null"
@@ -102,7 +102,7 @@ def test_a_wrong_byte_in_a_source_file_is_named(mnist_root: Path) -> None:
     assert len(load("dataset=mnist", f"data_root={mnist_root}", f"'{given}'").train_inputs) == 60
     labels = raw / "train-labels-idx1-ubyte"
     labels.write_bytes(labels.read_bytes()[:-1] + b"\x03")
-    loaded.cache_clear()
+    load_dataset.cache_clear()
     with pytest.raises(UserError, match=f"{labels} is damaged"):
         load("dataset=mnist", f"data_root={mnist_root}", f"'{given}'")
 
@@ -131,7 +131,7 @@ def test_a_damaged_cache_is_mended_from_the_sources(
     (file,) = (mnist_root / "florilegium-cache").iterdir()
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
-    loaded.cache_clear()
+    load_dataset.cache_clear()
     file.unlink()
     file.write_bytes(content)
     assert torch.equal(load(*overrides).train_inputs, before)

@@ -12,7 +12,7 @@ import pytest
 from datasets import Dataset as Rows
 
 from baselines.datasets import hub, site_files, tables
-from baselines.datasets.labels import class_names, classes_of
+from baselines.datasets.labels import class_names, list_classes
 from baselines.errors import DataError
 
 HUB = sys.modules[hub.__module__]  # the package's `hub` is the function
@@ -56,7 +56,7 @@ def test_a_number_is_one_class_in_every_spelling(reader: str, spelling: str, tmp
         pytest.skip("a table of text holds no bytes")
     names = READERS[reader](tmp_path, SPELT[spelling])
     assert names == ["1", "2", "5", "10", "2", "1"]
-    assert classes_of(names, "y") == ["1", "2", "5", "10"]  # numbers by size, not 1, 10, 2, 5
+    assert list_classes(names, "y") == ["1", "2", "5", "10"]  # numbers by size, not 1, 10, 2, 5
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), float("inf"), "", "  ", "nan", "<NA>", b"", pd.NA])
@@ -71,17 +71,17 @@ def test_texts_keep_what_a_person_wrote_but_blanks_and_how_signs_are_stored() ->
     assert class_names(["01", "1", " é", parts, "None", "-1.0", True], "", "") == [
         *("01", "1", "é", "é", "None", "-1", "True")
     ]
-    assert classes_of(["b", "-1", "a", "-2", "0.5", "b"], "") == ["a", "b", "-2", "-1", "0.5"]
+    assert list_classes(["b", "-1", "a", "-2", "0.5", "b"], "") == ["a", "b", "-2", "-1", "0.5"]
 
 
 def test_a_single_class_and_ids_are_refused() -> None:
     with pytest.raises(DataError, match="single class, 'a'"):
-        classes_of(["a", "a"], "here")
+        list_classes(["a", "a"], "here")
     ids = [str(10**10 + k) for k in range(90)]
     with pytest.raises(DataError, match=r"holds 90 classes in 90 rows.*expected at most 45; are these ids"):
-        classes_of(ids, "here")
-    assert len(classes_of(ids[:20], "here")) == 20  # a small sample of many classes
-    assert len(classes_of(ids + ids, "here")) == 90
+        list_classes(ids, "here")
+    assert len(list_classes(ids[:20], "here")) == 20  # a small sample of many classes
+    assert len(list_classes(ids + ids, "here")) == 90
 
 
 def test_a_column_of_the_hub_that_declares_its_classes_keeps_their_numbers() -> None:

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from baselines.datasets import site_files
-from baselines.datasets.local import SiteData, local, measured, schema_of
+from baselines.datasets.local import SiteData, local, measure_data, schema_of
 from baselines.errors import DataError, UserError
 from baselines.experiment import config
 from baselines.experiment.overrides import inline_schema
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
 
 def test_a_schema_needs_the_name_of_a_tables_column_of_labels(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="name the column with the labels, --label"):
-        measured(table(tmp_path / "whole.csv"), None)
+        measure_data(table(tmp_path / "whole.csv"), None)
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_labels_are_optional_only_where_they_may_be(tmp_path: Path) -> None:
 
 def test_a_schema_is_measured_and_fits_its_own_data(tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", inputs=np.array([[[0.0]], [[4.0]]]), targets=np.array([10, 2]))
-    schema = measured(tmp_path / "own.npz", None)
+    schema = measure_data(tmp_path / "own.npz", None)
     assert schema == schema_of(
         {"classes": ["2", "10"], "shape": [1, 1], "mean": [2.0], "std": [2.0], "dtype": "float64"}
     )
@@ -221,9 +221,9 @@ def test_none_may_be_a_class_and_nothing_is_none(tmp_path: Path) -> None:
 def test_a_table_without_rows_is_told(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("age,kind\n")
     with pytest.raises(UserError, match="a heading and no rows"):
-        measured(tmp_path / "t.csv", "kind")
+        measure_data(tmp_path / "t.csv", "kind")
     with pytest.raises(UserError, match="there are no examples"):
-        measured(arrays(tmp_path / "none.npz", []), None)
+        measure_data(arrays(tmp_path / "none.npz", []), None)
 
 
 def test_a_schema_measures_small_columns_and_large_ones(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_schema_measures_small_columns_and_large_ones(tmp_path: Path) -> None:
     values = {"small": 1e-7 * rng.standard_normal(200), "seconds": 1.6e9 + 6 * rng.standard_normal(200)}
     labels = np.where(rng.random(200) < 0.5, "a", "b")
     pd.DataFrame(values | {"same": 3.1, "kind": labels}).to_csv(tmp_path / "t.csv", index=False)
-    schema = measured(tmp_path / "t.csv", "kind")
+    schema = measure_data(tmp_path / "t.csv", "kind")
     assert schema.dtype == "float64"
     data = local(schema.as_dict(), str(tmp_path))
     assert data.site is not None
@@ -241,10 +241,12 @@ def test_a_schema_measures_small_columns_and_large_ones(tmp_path: Path) -> None:
     assert seen.dtype == torch.float32
     torch.testing.assert_close(seen.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(seen.std(0, correction=0), torch.tensor([1.0, 1.0, 0.0]), atol=1e-4, rtol=0)
-    assert measured(table(tmp_path / "plain.csv"), "kind").dtype == "float32"
+    assert measure_data(table(tmp_path / "plain.csv"), "kind").dtype == "float32"
 
 
-@pytest.mark.parametrize("rule", ["baselines.datasets.site_files.READING", "baselines.datasets.local.RULE"])
+@pytest.mark.parametrize(
+    "rule", ["baselines.datasets.site_files.READING_VERSION", "baselines.datasets.local.RULE_VERSION"]
+)
 def test_data_are_prepared_again_when_the_rule_of_reading_changes(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +310,7 @@ def test_what_a_table_of_people_has_is_refused_by_name(tmp_path: Path) -> None:
     for number, (text, line) in enumerate(refused.items()):
         (tmp_path / f"{number}.csv").write_text(text)
         with pytest.raises(DataError, match=line) as error:
-            measured(tmp_path / f"{number}.csv", "y")
+            measure_data(tmp_path / f"{number}.csv", "y")
         assert not {"27.3", "30.7", "about", "/"} & set(error.value.public.split())
 
 
@@ -349,7 +351,7 @@ def test_numbers_of_any_kind_are_measured_and_read_as_a_tables(
 ) -> None:
     inputs = np.array([[0, 1], [1, 0], [1, 1]]).astype(kind)
     np.savez(tmp_path / "a.npz", inputs=inputs, targets=np.array(["a", "b", "a"]))
-    schema = measured(tmp_path / "a.npz", None)
+    schema = measure_data(tmp_path / "a.npz", None)
     assert schema.dtype == dtype
     rows = read(tmp_path / "a.npz", schema.as_dict(), tmp_path)["inputs"]
     assert rows.dtype == torch.float32
@@ -381,16 +383,16 @@ def test_rows_are_never_taken_for_channels(
 ) -> None:
     path = arrays(tmp_path / "a.npz", ["a", "b"], shape, kind)
     if is_read:
-        assert measured(path, None).shape == shape
+        assert measure_data(path, None).shape == shape
     else:
         with pytest.raises(DataError, match=r"expected \[n, channels, height, width\]"):
-            measured(path, None)
+            measure_data(path, None)
 
 
 def test_numbers_too_large_to_measure_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", inputs=np.array([[1e200], [-1e200]]), targets=np.array([0, 1]))
     with pytest.raises(DataError, match="too large"):
-        measured(tmp_path / "a.npz", None)
+        measure_data(tmp_path / "a.npz", None)
 
 
 def test_a_schema_does_not_hold_the_label_among_its_columns() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from baselines.datasets import speech
-from baselines.datasets.speech import VOCABULARY, spoken, windows
+from baselines.datasets.speech import VOCABULARY, split_by_speaker, windows
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from helpers.runs import curve, played
@@ -15,7 +15,7 @@ PLAY = "ROMEO:\nHe jests at scars\nthat never felt.\n\nJULIET:\nAy me! O Romeo\n
 
 
 def test_speeches_are_put_together_by_speaker() -> None:
-    assert spoken(PLAY) == {
+    assert split_by_speaker(PLAY) == {
         "ROMEO": "He jests at scars\nthat never felt.\nShe speaks.",
         "JULIET": "Ay me! O Romeo",
     }

@@ -13,7 +13,7 @@ import torch
 from baselines import predict, results
 from baselines.errors import UserError
 from baselines.experiment import experiment
-from baselines.experiment.data import loaded
+from baselines.experiment.data import load_dataset
 from baselines.experiment.experiment import Experiment
 from helpers.runs import curve, played
 
@@ -34,7 +34,7 @@ def table(rows: int, seed: int = 0) -> pd.DataFrame:
 
 
 def load(path: Path | str, tmp_path: Path, *overrides: str) -> Experiment:
-    loaded.cache_clear()
+    load_dataset.cache_clear()
     experiment.load.cache_clear()
     named = f"dataset=text dataset.name={path} dataset.text=said dataset.label=kind data_root={tmp_path}"
     return experiment.load(" ".join([named, "dataset.length=4 dataset.vocabulary=60", *overrides]))

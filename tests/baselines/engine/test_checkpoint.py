@@ -11,7 +11,7 @@ from flwr.app import Context, Message
 from flwr.serverapp.strategy import FedAvg
 
 from baselines.engine import checkpoint, resume
-from baselines.engine.checkpoint import packed
+from baselines.engine.checkpoint import pack_value
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.flower_adapter import FlowerStrategyAdapter
@@ -112,7 +112,7 @@ def timeless(state: object) -> object:
 
 
 def assert_equal(ours: object, theirs: object) -> None:
-    torch.testing.assert_close(packed(ours), packed(theirs), rtol=0, atol=0)
+    torch.testing.assert_close(pack_value(ours), pack_value(theirs), rtol=0, atol=0)
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_a_strategy_without_a_state_cannot_be_resumed() -> None:
             return FlowerStrategyAdapter(FedAvg(), num_nodes=2, max_failed_rounds=3)
 
     with pytest.raises(UserError, match="FedAvg has no state_dict to continue from"):
-        resume.check(Stock("checkpoint_every=2"), gives_node_states=True)
+        resume.check_resumable(Stock("checkpoint_every=2"), gives_node_states=True)
 
 
 @pytest.mark.slow

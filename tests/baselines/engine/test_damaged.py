@@ -60,7 +60,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_checkpoint_is_told_in_one_line(damage: Damage, folder: Path) -> None:
     unfinished(folder)
-    damage(folder / checkpoint.LATEST)
+    damage(folder / checkpoint.LATEST_CHECKPOINT)
     with pytest.raises(UserError, match=r"latest\.pt is damaged: start again with resume=false"):
         played(f"{SETTING} resume=true", folder)
 
@@ -89,7 +89,7 @@ def test_a_checkpoint_of_another_version_is_told_in_one_line(
     change: Damage, line: str, folder: Path
 ) -> None:
     unfinished(folder)
-    change(folder / checkpoint.LATEST)
+    change(folder / checkpoint.LATEST_CHECKPOINT)
     with pytest.raises(UserError, match=line):
         played(f"{SETTING} rounds=9 resume=true", folder)
 
@@ -97,9 +97,9 @@ def test_a_checkpoint_of_another_version_is_told_in_one_line(
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ['{"status": "fini', "null", "[1]", ""])
 def test_a_run_whose_account_is_damaged_is_not_finished(text: str, folder: Path) -> None:
-    assert resume.finished(Experiment(SETTING), folder)
+    assert resume.is_finished(Experiment(SETTING), folder)
     (folder / "environment.json").write_text(text)
-    assert not resume.finished(Experiment(SETTING), folder)
+    assert not resume.is_finished(Experiment(SETTING), folder)
 
 
 def without_rows(path: Path) -> None:
@@ -123,8 +123,8 @@ def test_lost_rows_are_noticed(damage: Damage, folder: Path) -> None:
 @pytest.mark.parametrize("damage", [without_rows, os.remove])
 def test_a_finished_run_without_its_rows_is_none(damage: Damage, whole: Path, folder: Path) -> None:
     damage(folder / "metrics.csv")
-    assert not resume.finished(Experiment(SETTING), folder)
-    (folder / checkpoint.LATEST).unlink()
+    assert not resume.is_finished(Experiment(SETTING), folder)
+    (folder / checkpoint.LATEST_CHECKPOINT).unlink()
     assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 0
     assert lines_in(folder) == lines_in(whole)
 
@@ -152,7 +152,7 @@ def test_a_new_start_that_is_killed_at_once_is_not_the_finished_run_before_it(
             played(f"{SETTING} resume=false", folder)
     monkeypatch.undo()
     assert seen == ["running"]
-    assert not resume.finished(Experiment(SETTING), folder)
+    assert not resume.is_finished(Experiment(SETTING), folder)
 
 
 @pytest.mark.slow

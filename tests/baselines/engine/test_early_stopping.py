@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from baselines.engine.environment import environment
-from baselines.engine.metrics import best_round, objective, should_stop
+from baselines.engine.environment import read_environment
+from baselines.engine.metrics import best_round, read_objective, should_stop
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.experiment.validation import EarlyStopping
@@ -37,7 +37,7 @@ def test_a_run_stops_at_its_best_round_and_the_patience_after_it(tmp_path: Path)
     whole = played(f"{SETTING} rounds=12 objective=validation/accuracy", tmp_path / "whole")
     stopped = played(f"{SETTING} {STOP}", tmp_path / "stopped")
     values = curve(whole, "validation", "accuracy")
-    best = environment(tmp_path / "stopped")["best_round"]
+    best = read_environment(tmp_path / "stopped")["best_round"]
     last = int(stopped["round"].max())
     assert last == best + 2 < 12
     assert max(values[: last + 1]) == values[best] > max(values[:best])
@@ -45,7 +45,7 @@ def test_a_run_stops_at_its_best_round_and_the_patience_after_it(tmp_path: Path)
     same = stopped[~stopped.metric.str.contains("seconds")].reset_index(drop=True)
     beginning = whole[timeless & (whole["round"] <= last)].reset_index(drop=True)
     pd.testing.assert_frame_equal(same, beginning, check_exact=True)
-    assert objective(tmp_path / "stopped", "validation/accuracy", best) == values[best]
+    assert read_objective(tmp_path / "stopped", "validation/accuracy", best) == values[best]
 
 
 @pytest.mark.slow

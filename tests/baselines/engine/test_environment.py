@@ -65,9 +65,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 def test_a_finished_run_is_one_whose_files_are_as_it_left_them(
     damage: Damage, message: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert resume.finished(Experiment(SETTING), folder)
+    assert resume.is_finished(Experiment(SETTING), folder)
     damage(folder)
-    assert not resume.finished(Experiment(SETTING), folder)
+    assert not resume.is_finished(Experiment(SETTING), folder)
     assert message in caplog.text
 
 
@@ -83,7 +83,7 @@ def test_a_run_older_than_the_checksums_is_finished_as_before(folder: Path) -> N
     account = json.loads((folder / "environment.json").read_text())
     assert set(account.pop("checksums")) == {"metrics.csv", "config.yaml"}
     (folder / "environment.json").write_text(json.dumps(account))
-    assert resume.finished(Experiment(SETTING), folder)
+    assert resume.is_finished(Experiment(SETTING), folder)
     overwrite(folder)  # which its size does not tell
     assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 2
 

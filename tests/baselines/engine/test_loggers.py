@@ -13,7 +13,7 @@ import pytest
 from flwr.app import Context, Message
 
 from baselines.engine import loggers
-from baselines.engine.environment import environment
+from baselines.engine.environment import read_environment
 from baselines.engine.metrics import OWN_GROUP
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
@@ -129,7 +129,7 @@ def test_mlflow(tmp_path: Path) -> None:
     assert run.info.run_name == SETTING.removesuffix(" checkpoint_every=2")
     assert run.data.params["client.optimizer.lr"] == "0.05"
     assert run.data.params["strategy"] == "fedavg"
-    account = environment(tmp_path)
+    account = read_environment(tmp_path)
     assert run.data.tags["identity"] == account["identity"]
     assert run.data.tags.get("mlflow.source.git.commit") == account["git_commit"]
     for name, points in written.items():
@@ -151,7 +151,7 @@ def test_wandb(tmp_path: Path) -> None:
     assert len(files) == 2  # before and after the interruption, one run
     assert len({path.name for path in tmp_path.glob("wandb/offline-run-*/*.wandb")}) == 1
     assert b"client.optimizer.lr" in files[0]
-    assert f"identity {environment(tmp_path)['identity']}".encode() in files[0]
+    assert f"identity {read_environment(tmp_path)['identity']}".encode() in files[0]
     assert b"num_nodes=3 rounds=5 model=softmax" in files[0]
     for name, points in written.items():
         actual = [float(text) for file in files for text in values_of(name.encode(), file)]
@@ -244,7 +244,7 @@ def test_a_runs_name_is_what_decides_its_numbers(overrides: str, name: str, tmp_
 
 @pytest.mark.parametrize("count", [0, 1, 100, 101])
 def test_batches_hold_every_item_once(count: int) -> None:
-    batches = list(loggers.batched(list(range(count)), 100))
+    batches = list(loggers.split_batches(list(range(count)), 100))
     assert [item for batch in batches for item in batch] == list(range(count))
     assert all(1 <= len(batch) <= 100 for batch in batches)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from baselines.apps import client_app_of, play
+from baselines.apps import client_app_of, run_on_grid
 from baselines.engine import metrics as measures
 from baselines.errors import UserError
 from baselines.experiment import experiment
@@ -141,7 +141,7 @@ def test_the_order_in_which_nodes_are_done_decides_no_byte(tmp_path: Path) -> No
     more = "count_bytes=true evaluation={per_node:true,node_spread:true}"
     setting = f"{SETTING.replace('=4', '=12').replace('=3', '=11')} {more}"
     played(setting, tmp_path / "in order")
-    play(experiment.load(setting), LastFirst(client_app_of(setting), 12), tmp_path / "last first")
+    run_on_grid(experiment.load(setting), LastFirst(client_app_of(setting), 12), tmp_path / "last first")
     expected = lines_in(tmp_path / "in order")
     assert sum(",site-train,node 1" in line for line in expected) > 10
     assert lines_in(tmp_path / "last first") == expected
@@ -162,7 +162,7 @@ class WithoutFirst(InlineGrid):
 @pytest.mark.parametrize("strategy", ["fedavg", "local"])
 def test_the_bytes_of_nodes_add_up_where_one_is_late(strategy: str, tmp_path: Path) -> None:
     setting = f"num_nodes=4 rounds=2 model=softmax strategy={strategy} count_bytes=true"
-    play(experiment.load(setting), WithoutFirst(client_app_of(setting), 4), tmp_path)
+    run_on_grid(experiment.load(setting), WithoutFirst(client_app_of(setting), 4), tmp_path)
     rows = pd.read_csv(tmp_path / "metrics.csv")
     own = rows[rows.split == "site-train"]
     for metric in ("bytes_down", "bytes_up"):

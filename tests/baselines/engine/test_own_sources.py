@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from baselines.experiment.identity import own_sources
+from baselines.experiment.identity import hash_own_sources
 from baselines.experiment.messages import logger
 from helpers.runs import launch, own_options
 
@@ -30,7 +30,7 @@ def test_a_run_that_goes_on_with_other_code_says_so(
     monkeypatch.setattr(logger, "warning", lines.append)
     assert launch(*arguments, "rounds=1") == 0
     environment = json.loads((tmp_path / "run" / "environment.json").read_text())
-    assert environment["own_sources"] == own_sources(
+    assert environment["own_sources"] == hash_own_sources(
         ["steady_lab.Steady", "torch.optim.SGD", "json.JSONDecoder"]
     )
     assert list(environment["own_sources"]) == ["steady_lab"]
@@ -42,8 +42,11 @@ def test_a_run_that_goes_on_with_other_code_says_so(
 
 
 def test_what_pip_or_python_brought_is_none_of_the_users() -> None:
-    assert own_sources(["strategies.FedAvg", "torch.nn.Linear", "flwr.Any", "math.sin", "json.loads"]) == {}
-    assert own_sources(["no_such_package_here.Part"]) == {}
+    assert (
+        hash_own_sources(["strategies.FedAvg", "torch.nn.Linear", "flwr.Any", "math.sin", "json.loads"])
+        == {}
+    )
+    assert hash_own_sources(["no_such_package_here.Part"]) == {}
 
 
 def test_a_package_may_lie_in_several_folders_or_where_pip_was_told_to_put_it(
@@ -53,10 +56,10 @@ def test_a_package_may_lie_in_several_folders_or_where_pip_was_told_to_put_it(
         (tmp_path / name / "scattered_lab").mkdir(parents=True)  # without __init__.py
         (tmp_path / name / "scattered_lab" / f"{name}.py").write_text(f"{name} = 1\n")
         monkeypatch.syspath_prepend(tmp_path / name)
-    before = own_sources(["scattered_lab.one.Part"])
+    before = hash_own_sources(["scattered_lab.one.Part"])
     (tmp_path / "two" / "scattered_lab" / "two.py").write_text("two = 2\n")
     assert list(before) == ["scattered_lab"]
-    assert before != own_sources(["scattered_lab.one.Part"])
+    assert before != hash_own_sources(["scattered_lab.one.Part"])
     for name in ("one", "two"):
         (tmp_path / name / "scattered_lab-1.0.dist-info").mkdir()
-    assert own_sources(["scattered_lab.one.Part"]) == {}
+    assert hash_own_sources(["scattered_lab.one.Part"]) == {}

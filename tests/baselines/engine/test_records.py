@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from baselines.engine.checkpoint import packed, unpacked
+from baselines.engine.checkpoint import pack_value, unpack_value
 
 
 def test_records_are_packed_without_loss() -> None:
@@ -25,9 +25,9 @@ def test_records_are_packed_without_loss() -> None:
         "empty": {},
     }
     stored = io.BytesIO()
-    torch.save(packed(state), stored)
+    torch.save(pack_value(state), stored)
     stored.seek(0)
-    actual = unpacked(torch.load(stored, weights_only=True))
+    actual = unpack_value(torch.load(stored, weights_only=True))
     assert list(actual["nodes"][3]) == ["arrays", "metrics", "config"]
     for name in ("metrics", "config"):
         assert actual["nodes"][3][name] == record[name]
@@ -36,4 +36,6 @@ def test_records_are_packed_without_loss() -> None:
         kept = arrays[f"array{i}"].numpy()
         assert (kept.dtype, kept.shape, kept.tolist()) == (value.dtype, value.shape, value.tolist())
     assert (actual["members"], actual["empty"]) == ({"group0": (0, 2)}, {})
-    torch.testing.assert_close(packed(actual["iterates"]), packed(state["iterates"]), rtol=0, atol=0)
+    torch.testing.assert_close(
+        pack_value(actual["iterates"]), pack_value(state["iterates"]), rtol=0, atol=0
+    )

@@ -9,7 +9,7 @@ import yaml
 
 from baselines import results
 from baselines.engine.loggers import Progress
-from baselines.engine.metrics import objective
+from baselines.engine.metrics import read_objective
 from baselines.errors import UserError
 from helpers.runs import curve, launch, metrics_in, played
 
@@ -140,7 +140,7 @@ def test_a_group_counts_as_its_nodes_do(tmp_path: Path, monkeypatch: pytest.Monk
     assert abs(accuracy["large"] - accuracy["small"]) > 0.01, "or the two means are one"
     assert accuracy["own group"] == pytest.approx(expected, rel=1e-12)
     assert losses[-1] == accuracy["own group"]
-    assert objective(tmp_path, "test/accuracy") == accuracy["own group"]
+    assert read_objective(tmp_path, "test/accuracy") == accuracy["own group"]
     assert results.by_round(rows.assign(seed=0, setting="all")).value.iloc[-1] == accuracy["own group"]
 
 

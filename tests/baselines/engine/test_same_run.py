@@ -47,10 +47,10 @@ def test_a_run_goes_on_where_its_nodes_are_reached_otherwise(tmp_path: Path) -> 
     written = resume._written(tmp_path)
     other = experiment.load(" ".join([*SMALL, "runtime=ray", "runtime.address=two:2"]))
     assert other.identity() != setup.identity() == other.identity(like=written)
-    assert resume._differing(other, written) == []
+    assert resume._find_differing(other, written) == []
     shared = experiment.load(" ".join([*SMALL, "runtime=ray", "runtime.partial_sums=true"]))
     assert shared.identity(like=written) != setup.identity()
-    assert resume._differing(shared, written) == ["runtime.partial_sums"]
+    assert resume._find_differing(shared, written) == ["runtime.partial_sums"]
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def test_a_run_is_looked_at_while_its_folder_is_locked(run: Path, monkeypatch: p
         seen.append("locked")
         raise UserError("seen")
 
-    monkeypatch.setattr(resume, "to_resume", looked)
+    monkeypatch.setattr(resume, "find_checkpoint", looked)
     with pytest.raises(UserError, match="seen"):
         played(" ".join([*SMALL, "rounds=3", "resume=true"]), run)
     assert seen == ["locked"]

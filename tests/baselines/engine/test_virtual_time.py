@@ -45,7 +45,7 @@ def train(
     grid = Federation(serve, 4)
     messages: list[Message] = list(strategy.configure_train(server_round, START, ConfigRecord(), grid))
     replies, passed_over, seconds = times.receive(messages, list(grid.send_and_receive(messages)))
-    strategy.pass_over(passed_over)
+    strategy.stop_awaiting(passed_over)
     arrays, metrics = strategy.aggregate_train(server_round, replies)
     return model_in(arrays or START)["w"].item(), dict(metrics), seconds  # type: ignore[arg-type]
 

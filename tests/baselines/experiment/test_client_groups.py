@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from baselines.experiment.config import composed_unchecked
+from baselines.experiment.config import compose_unchecked
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import config_hash
 from baselines.experiment.messages import is_older_name
@@ -14,7 +14,7 @@ OLDER = ("sgd", "adam", "adamp", "rmsgd")
 
 
 def hash_of(overrides: str) -> str:
-    return config_hash(composed_unchecked(overrides).cfg)
+    return config_hash(compose_unchecked(overrides).cfg)
 
 
 @pytest.mark.parametrize("beside", ["", "experiment=feder/table4_2", "client.batch_size=7 personal=ditto"])
@@ -39,7 +39,7 @@ def test_runs_are_those_that_they_were(overrides: str, known: str) -> None:
 
 
 def test_any_optimizer_goes_with_any_local_training() -> None:
-    cfg = composed_unchecked("client=full_batch client_optimizer=adam").cfg
+    cfg = compose_unchecked("client=full_batch client_optimizer=adam").cfg
     assert cfg.client.optimizer._target_ == "torch.optim.Adam"
     assert (cfg.client.local_steps, cfg.client.batch_size) == (20, None)
     assert "momentum" not in cfg.client.optimizer

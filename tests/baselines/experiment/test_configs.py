@@ -92,7 +92,7 @@ def test_the_defaults_are_what_config_yaml_says() -> None:
         "max_failed_rounds=3, federated_evaluation=True, fraction_evaluate=1.0, "
         "train_metrics_aggr_fn=None, evaluate_metrics_aggr_fn=None, query_partitions=True, "
         "node_timeout=120.0, max_norm=None, "
-        "max_share=None, readmit=[], measures_norms=False, members=None, judges=None, "
+        "max_share=None, readmit=[], measures_norms=False, members=None, evaluators=None, "
         "group='', seed=0, dropout=0.0, compression=NoCompression(), weighting=ByExamples(), "
         "aggregation=Mean(), server_optimizer=Identity(), mask=NoMask(), step_size=Constant(eta=1.0), "
         "privacy=NoPrivacy(), average_last=1, "

@@ -12,7 +12,7 @@ from baselines import apps
 from baselines.bench.by_hand import noise_setting
 from baselines.experiment.device import WORKSPACE, deterministic_algorithms
 from clients import Classification, LocalTraining
-from clients.fast.gradient import gradient_of
+from clients.fast.gradient import get_gradient
 from helpers.runs import launch, lines_in
 
 SMALL = "dataset=digits partitioner=iid num_nodes=2 rounds=1 model=softmax"
@@ -110,9 +110,9 @@ def test_other_mistakes_are_told_as_ever(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_run_does_not_find_the_steps_that_the_one_before_recorded(is_deterministic: bool) -> None:
     """On a GPU a recorded step is the eager one to rounding: the second run would begin otherwise."""
     model, task = nn.Linear(2, 2), Classification()
-    recorded = gradient_of(model, task)
+    recorded = get_gradient(model, task)
     with deterministic_algorithms(is_deterministic):
-        assert (gradient_of(model, task) is recorded) != is_deterministic
+        assert (get_gradient(model, task) is recorded) != is_deterministic
 
 
 @pytest.mark.slow

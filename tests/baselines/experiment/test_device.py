@@ -40,12 +40,12 @@ def test_auto_takes_what_torch_finds(kind: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch, "empty", lambda *_, device: kinds.append(str(device)) or made)
     device.device_of("auto")
     assert kinds == [kind]
-    assert device.chosen("auto") == f"device=auto: {kind} (a card)"
+    assert device.describe_choice("auto") == f"device=auto: {kind} (a card)"
 
 
 @pytest.mark.usefixtures("kind")
 def test_an_idle_gpu_is_named() -> None:
-    assert device.chosen("cpu") == "device=cpu: a card is idle; device=auto uses it"
+    assert device.describe_choice("cpu") == "device=cpu: a card is idle; device=auto uses it"
     assert device.peak_memory(torch.device("xpu")) == 4096
     assert device.peak_memory(torch.device("cpu")) is None
 
@@ -53,8 +53,8 @@ def test_an_idle_gpu_is_named() -> None:
 @pytest.mark.usefixtures("nothing")
 def test_without_one_auto_is_the_cpu() -> None:
     assert device.device_of("auto") == torch.device("cpu")
-    assert device.chosen("auto") == "device=auto: cpu, as torch sees no GPU here"
-    assert device.chosen("cpu") is None
+    assert device.describe_choice("auto") == "device=auto: cpu, as torch sees no GPU here"
+    assert device.describe_choice("cpu") is None
     with pytest.raises(UserError, match="device=abacus is not available"):
         device.device_of("abacus")
 
@@ -68,11 +68,11 @@ def test_a_kind_without_counters_is_named_by_its_kind(monkeypatch: pytest.Monkey
 
 def test_a_model_in_float64_is_refused_where_there_is_none() -> None:
     exact, usual = torch.nn.Linear(2, 1).double(), torch.nn.Linear(2, 1)
-    assert device.placed(exact, torch.device("cpu")) is exact
+    assert device.place_model(exact, torch.device("cpu")) is exact
     with Accelerator():
-        assert device.placed(usual, DEVICE).weight.device == DEVICE
+        assert device.place_model(usual, DEVICE).weight.device == DEVICE
         with pytest.raises(UserError, match=r"has no float64.*set device=cpu, or float32"):
-            device.placed(exact, DEVICE)
+            device.place_model(exact, DEVICE)
 
 
 @pytest.mark.slow

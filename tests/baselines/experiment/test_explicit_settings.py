@@ -15,7 +15,7 @@ from baselines.errors import UserError
 from baselines.experiment import data
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.preflight import check_model
-from baselines.experiment.validation import NESTED, takes_argument
+from baselines.experiment.validation import NESTED_SETTINGS, takes_argument
 from clients import Classification
 from helpers.fuzz.conf_tree import GROUPS, top_level
 from helpers.fuzz.explicit_settings import (
@@ -71,7 +71,9 @@ def test_a_setting_of_no_group_reaches_the_run_or_is_refused() -> None:
                 continue
             settings = actual.experiment.settings
             read = [getattr(actual.made["strategy"], name, None)]
-            read += [getattr(getattr(settings, group) if group in NESTED else settings, name, None)]
+            read += [
+                getattr(getattr(settings, group) if group in NESTED_SETTINGS else settings, name, None)
+            ]
             assert any(same(given[key], one) for one in read), key
 
 
@@ -102,7 +104,7 @@ def test_a_models_shape_is_not_replaced_by_that_of_the_data() -> None:
 def test_fewer_classes_than_the_sites_schema_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = composed("dataset=local").dataset
     agreed = replace(stand_in(composed("dataset=local")), site=cast(Any, "what each site reads"))
-    monkeypatch.setattr(data, "loaded", lambda _: agreed)
+    monkeypatch.setattr(data, "load_dataset", lambda _: agreed)
     for enough in (None, 3, 5):
         assert data.dataset_of(changed(cfg, {"num_classes": enough})) is agreed
     with pytest.raises(UserError, match=r"dataset\.num_classes=2, but the schema has 3 classes"):

@@ -15,18 +15,18 @@ from baselines.experiment import identity as identities
 from baselines.experiment.closed import known_targets
 from baselines.experiment.config import leaves
 from baselines.experiment.identity import (
-    BESIDE,
-    LATER,
-    PLAYED,
+    LATER_SETTINGS,
+    LAUNCH_SETTINGS,
+    UNHASHED_SETTINGS,
     Variants,
     config_hash,
-    files,
     forget_changed,
+    hash_own_files,
     identity,
     names_file,
 )
 from baselines.experiment.overrides import CONF
-from baselines.experiment.validation import OURS, find_object
+from baselines.experiment.validation import OWN_MODULES, find_object
 from baselines.reproduce import paper_tables
 from baselines.reproduce.paper_tables import PaperTable
 
@@ -128,7 +128,7 @@ def test_what_is_read_from_the_data_folder_by_name_is_known(
         (tmp_path / name).write_text("1")
     monkeypatch.chdir(tmp_path)
     for dataset in ("mnist", "mnist_writers", "femnist", "digits"):
-        assert files(config.load(f"dataset={dataset} data_root={tmp_path}")) == {}
+        assert hash_own_files(config.load(f"dataset={dataset} data_root={tmp_path}")) == {}
     for place, expected in (
         ("", {}),
         ("/mine", {f"{tmp_path}/mine"}),
@@ -136,7 +136,7 @@ def test_what_is_read_from_the_data_folder_by_name_is_known(
     ):
         overrides = f"{OTHERS}.root='${{data_root}}{place}' data_root={tmp_path}"
         cfg = config.composed_unchecked(overrides.replace("'", "")).cfg
-        assert files(cfg).keys() == set(expected)
+        assert hash_own_files(cfg).keys() == set(expected)
     assert hash_of(f"dataset=speech data_root={tmp_path}") == hash_of("dataset=speech data_root=/else")
 
 
@@ -176,7 +176,7 @@ NO_FILES = {  # texts of this suite's classes that name no file of the user's ow
 def test_every_argument_that_may_name_a_file_is_listed() -> None:
     """Whoever adds a text says whether it names a file: in ``FILES``, in ``FOLDERS`` or here."""
     others: dict[str, set[str]] = {}
-    ours = (target for target in known_targets() if target.startswith(OURS))
+    ours = (target for target in known_targets() if target.startswith(OWN_MODULES))
     for target in (one for one in ours if not one.startswith("baselines.engine.loggers.")):
         for name, argument in signature(find_object(target), eval_str=True).parameters.items():
             is_text = argument.annotation in (str, str | None) or "Path" in str(argument.annotation)
@@ -236,7 +236,7 @@ def test_every_value_counts_also_that_of_a_default() -> None:
     settings = OmegaConf.to_container(config.load("mask=agreement"), resolve=True)
     assert isinstance(settings, dict)
     whole = config_hash(OmegaConf.create(settings))
-    aside = {*BESIDE, "data_root"}
+    aside = {*UNHASHED_SETTINGS, "data_root"}
     for name in leaves(settings):
         other = OmegaConf.create(settings)
         OmegaConf.update(other, name, "another")
@@ -247,7 +247,7 @@ def test_every_value_counts_also_that_of_a_default() -> None:
 @pytest.mark.parametrize("changed", ["client.trace=false", "deterministic=true"])
 def test_a_later_option_counts_where_it_is_not_as_it_was(changed: str) -> None:
     now, key = config.load(""), changed.partition("=")[0]
-    assert key in LATER
+    assert key in LATER_SETTINGS
     before = now.copy()
     with open_dict(before):
         parent, _, name = key.rpartition(".")
@@ -266,11 +266,11 @@ def test_a_later_option_is_not_missed() -> None:
 
 def test_how_nodes_are_reached_is_read_off_the_other_run_and_nothing_else_is() -> None:
     runtimes = [OmegaConf.load(file) for file in (CONF / "runtime").glob("*.yaml")]
-    names = {name.partition(".")[2] for name in PLAYED if name.startswith("runtime.")}
+    names = {name.partition(".")[2] for name in LAUNCH_SETTINGS if name.startswith("runtime.")}
     assert names <= {key for one in runtimes for key in one}
     for runtime in ("ray", "superlink"):
         one, other = config.load(f"runtime={runtime}"), config.load(f"runtime={runtime}").copy()
-        for name in PLAYED:
+        for name in LAUNCH_SETTINGS:
             if OmegaConf.select(one, name, default=...) is not ...:
                 OmegaConf.update(other, name, "another")
         container = OmegaConf.to_container(one, resolve=True)

@@ -9,7 +9,7 @@ import pytest
 
 from baselines.errors import UserError
 from baselines.experiment import config
-from baselines.experiment.overrides import keyed, overrides_last
+from baselines.experiment.overrides import require_keys, sort_overrides_last
 from helpers.runs import launch
 
 SMALL = ["model=softmax", "num_nodes=2", "rounds=1"]
@@ -40,7 +40,7 @@ def read_overrides(folder: Path) -> str:
 def test_options_may_stand_between_overrides() -> None:
     written = ["-m", "seed=0,1", "--config-dir", "my=conf", "~hydra.x", "--config-name=c", "rounds=1"]
     arguments = ["-m", "--config-dir", "my=conf", "--config-name=c", "seed=0,1", "~hydra.x", "rounds=1"]
-    assert overrides_last(written) == arguments == overrides_last(arguments)
+    assert sort_overrides_last(written) == arguments == sort_overrides_last(arguments)
 
 
 @pytest.mark.slow
@@ -53,8 +53,8 @@ def test_a_run_takes_an_option_between_its_overrides(tmp_path: Path) -> None:
 def test_pythons_none_is_named(written: str) -> None:
     key = written.lstrip("+").partition("=")[0]
     with pytest.raises(UserError, match=rf"^{key} is given the text 'None': for nothing write null$"):
-        keyed(["rounds=1", written])
-    assert keyed(["central_test=none", "client.batch_size=null"])
+        require_keys(["rounds=1", written])
+    assert require_keys(["central_test=none", "client.batch_size=null"])
 
 
 @pytest.mark.slow

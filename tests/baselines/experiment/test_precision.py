@@ -17,7 +17,7 @@ from baselines.experiment.identity import config_hash
 from baselines.models.cnn import LeNet
 from clients import Classification
 from clients.fast import gradient as gradient_module
-from clients.round import load
+from clients.round import load_arrays
 
 CPU = torch.device("cpu")
 IMAGES = "dataset=digits model=lenet model.input_shape=[1,28,28] model.num_classes=10"
@@ -125,7 +125,7 @@ def test_channels_last_travels_as_any_model() -> None:
     with torch.no_grad():
         for p in model.parameters():
             p.zero_()
-    load(model, usual.initial_arrays())
+    load_arrays(model, usual.initial_arrays())
     assert not next(p for p in model.parameters() if p.ndim == 4 and p.shape[1] > 1).is_contiguous()
     for p, q in zip(model.parameters(), usual.model().parameters(), strict=True):
         assert torch.equal(p, q)

@@ -13,7 +13,7 @@ from baselines.experiment import config, experiment
 from baselines.experiment.preflight import check
 from clients.evaluation import evaluate
 from helpers.runs import played
-from strategies.parts.weighting import EACH
+from strategies.parts.weighting import EVERY_NODE
 
 TABLE = "experiment=weight_erosion/table2"
 DIGITS = "dataset=digits model=softmax num_nodes=10 rounds=1"
@@ -26,7 +26,7 @@ SMALL = f"{DIGITS} partitioner.distribution=C partitioner.chunked=false"
     [
         ("strategy=weight_erosion weighting=requester", (0, 0)),
         ("strategy=weight_erosion weighting=requester weighting.requester=3", (3, 3)),
-        ("strategy=weight_erosion_all weighting=each_requester", (EACH, EACH)),
+        ("strategy=weight_erosion_all weighting=each_requester", (EVERY_NODE, EVERY_NODE)),
         ("strategy=fedavg", (None, 0)),
     ],
 )

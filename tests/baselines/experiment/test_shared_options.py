@@ -21,14 +21,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
         return hydra.compose(name, overrides=overrides, return_hydra_config=return_hydra_config)
 
     monkeypatch.setattr(config, "compose", compose)
-    for function in (config._compose_options, config.composed_unchecked):
+    for function in (config._compose_options, config.compose_unchecked):
         function.cache_clear()
     yield taken
-    config.composed_unchecked.cache_clear()
+    config.compose_unchecked.cache_clear()
 
 
 def as_hydra(overrides: str) -> str:
-    with config.composing():
+    with config.initialize_hydra():
         return OmegaConf.to_yaml(hydra.compose("config", overrides=shlex.split(overrides)))
 
 
@@ -45,21 +45,21 @@ def as_hydra(overrides: str) -> str:
     ],
 )
 def test_it_is_what_hydra_composes(overrides: str) -> None:
-    assert OmegaConf.to_yaml(config.composed_unchecked(overrides).cfg) == as_hydra(overrides)
+    assert OmegaConf.to_yaml(config.compose_unchecked(overrides).cfg) == as_hydra(overrides)
 
 
 def test_options_are_composed_once_and_values_stay_apart(calls: list[list[str]]) -> None:
-    first = config.composed_unchecked("strategy=fedgma mask.tau=0.2").cfg
-    second = config.composed_unchecked("rounds=3 strategy=fedgma").cfg
+    first = config.compose_unchecked("strategy=fedgma mask.tau=0.2").cfg
+    second = config.compose_unchecked("rounds=3 strategy=fedgma").cfg
     assert calls == [["strategy=fedgma"]]
     assert (first.mask.tau, second.mask.tau, second.rounds) == (0.2, 0.4, 3)
     first.mask.tau = 0.9  # nor does what is done to a configuration change another
-    assert config.composed_unchecked("strategy=fedgma").cfg.mask.tau == 0.4
+    assert config.compose_unchecked("strategy=fedgma").cfg.mask.tau == 0.4
 
 
 def test_options_of_the_users_own_are_read_each_time(calls: list[list[str]]) -> None:
     """Their files may change while a notebook runs."""
     own = f"hydra.searchpath=[file://{ROOT}/examples/mylab/conf] dataset=wine"
     for rounds in (1, 2):
-        assert config.composed_unchecked(f"{own} rounds={rounds}").cfg.rounds == rounds
+        assert config.compose_unchecked(f"{own} rounds={rounds}").cfg.rounds == rounds
     assert len(calls) == 2

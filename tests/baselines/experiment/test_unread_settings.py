@@ -31,7 +31,7 @@ def composed(option: str, text: str, folder: Path) -> config.Composed:
     group, _, name = option.partition("=")
     (folder / group).mkdir()
     (folder / group / f"{name}.yaml").write_text(text)
-    return config.composed_unchecked(f"hydra.searchpath=[file://{folder}] {option}")
+    return config.compose_unchecked(f"hydra.searchpath=[file://{folder}] {option}")
 
 
 @pytest.mark.parametrize(("option", "text", "words"), CASES)
@@ -47,7 +47,7 @@ def test_a_setting_that_another_one_names_is_read(tmp_path: Path) -> None:
 
 
 def test_the_groups_that_stand_in_another_part_are_those_of_the_project() -> None:
-    cfg, folder = config.composed_unchecked("").cfg, config.CONF
+    cfg, folder = config.compose_unchecked("").cfg, config.CONF
     groups = {path.name for path in folder.iterdir() if path.is_dir()} - {"hydra"}
     assert groups - {"logger", "clock"} - {*cfg} == {*config.PACKAGES}
     for group, package in config.PACKAGES.items():

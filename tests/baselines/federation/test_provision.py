@@ -225,7 +225,7 @@ def test_register_says_where_nobody_answers(
     capsys.readouterr()
     for output, message in (
         (
-            f"{register.NO_ANSWER}. Please check your network connection",
+            f"{register.NO_CONNECTION}. Please check your network connection",
             "nobody answers at superlink.example.org:8000: ",
         ),
         ("The public key is in use", "The public key is in use\n"),

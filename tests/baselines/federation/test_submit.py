@@ -74,7 +74,7 @@ def test_a_mistake_in_a_deployment_is_one_line_of_its_log(caplog: pytest.LogCapt
         log.removeHandler(caplog.handler)
         log.removeFilter(apps._one_line)
     first, second = caplog.records[0], caplog.records[-1]
-    assert first.getMessage().startswith(f"{apps.REFUSED} rounds=-1")
+    assert first.getMessage().startswith(f"{apps.REFUSAL_START} rounds=-1")
     assert first.exc_info is None
     assert second.exc_info is not None
 
@@ -92,7 +92,7 @@ def test_a_run_that_has_diverged_there_ends_so_here(
 ) -> None:
     log = f"Successfully started run 7\n{logged}\n"
     monkeypatch.setattr(submit.commands, "submit", lambda *_: [sys.executable, "-c", f"print({log!r})"])
-    monkeypatch.setattr(submit, "_ended", lambda *_: "finished:failed")
+    monkeypatch.setattr(submit, "_has_ended", lambda *_: "finished:failed")
     assert main(["submit", "lakes", "rounds=1", "model=softmax"]) == 1
     assert capsys.readouterr().err.splitlines() == [message]
 

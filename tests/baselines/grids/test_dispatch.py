@@ -94,7 +94,9 @@ def test_a_death_is_blamed_on_nobody_where_two_had_been_sent_to_the_worker(
     dispatch: Dispatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first may have been done, and its answer lost with the worker that the second killed."""
-    monkeypatch.setattr("baselines.grids.ray_pool.SHORT", 60.0)  # a busy machine's tasks are short, too
+    monkeypatch.setattr(
+        "baselines.grids.ray_pool.SHORT_TASK_SECONDS", 60.0
+    )  # a busy machine's tasks are short, too
     dispatch.retries = 0
     dispatch.finish(dispatch.add([noting()]))  # tasks are short
     once, other, always = noting("dies", tmp_path / "1", 1), noting(), noting("dies", tmp_path / "2", 99)

@@ -87,7 +87,9 @@ def test_a_late_node_is_left_out_and_keeps_nobody_waiting() -> None:
 def test_short_answers_are_asked_for_several_at_a_time_until_one_takes_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("baselines.grids.ray.SHORT", 60.0)  # what a busy machine takes is short, too
+    monkeypatch.setattr(
+        "baselines.grids.ray.TARGET_TASK_SECONDS", 60.0
+    )  # what a busy machine takes is short, too
     grid = toys.grid(12)
     for n, at_once in [(1, 1), (2, 6)]:  # how long an answer takes is not known at first
         replies = grid.send_and_receive(toys.messages(grid))

@@ -59,7 +59,7 @@ def test_a_round_of_training(name: str, tmp_path: Path, monkeypatch: pytest.Monk
         assert tuple(OmegaConf.create(yaml).shape) == shape
         return data
 
-    monkeypatch.setattr("baselines.experiment.data.loaded", dataset)
+    monkeypatch.setattr("baselines.experiment.data.load_dataset", dataset)
     experiment.load.cache_clear()
     shaped = str(list(shape)).replace(" ", "")
     linear = "+dataset.load.dtype=float64" if name == "linear" else ""

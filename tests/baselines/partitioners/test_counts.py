@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from baselines.errors import UserError
-from baselines.partitioners.partitioner import apportion, equal_sizes, fill, fit, rows_of
+from baselines.partitioners.partitioner import apportion, equal_sizes, fill, fit, list_rows
 
 
 def test_fit_meets_both_margins_with_whole_numbers_next_to_the_fitted_ones() -> None:
@@ -50,5 +50,5 @@ def test_fill_draws_the_counted_rows() -> None:
 
 
 def test_rows_of_keeps_empty_nodes() -> None:
-    parts = rows_of(np.array([2, 0, 2]), 4)
+    parts = list_rows(np.array([2, 0, 2]), 4)
     assert [rows.tolist() for rows in parts] == [[1], [], [0, 2], []]

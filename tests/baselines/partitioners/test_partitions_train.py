@@ -7,7 +7,7 @@ import pytest
 
 from baselines.datasets import Dataset
 from baselines.experiment import experiment
-from baselines.experiment.data import loaded
+from baselines.experiment.data import load_dataset
 from baselines.experiment.overrides import CONF
 from helpers.runs import curve, played
 
@@ -19,13 +19,13 @@ def with_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ten writers have written the digits."""
     from dataclasses import replace
 
-    real = loaded
+    real = load_dataset
 
     def dataset(yaml: str) -> Dataset:
         data = real(yaml)
         return replace(data, owners=np.arange(len(data.train_targets)) % 10)
 
-    monkeypatch.setattr("baselines.experiment.data.loaded", dataset)
+    monkeypatch.setattr("baselines.experiment.data.load_dataset", dataset)
     experiment.load.cache_clear()
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from baselines import results
 from baselines.errors import UserError
 from baselines.reports import curves
-from baselines.reports.runs import Shown
+from baselines.reports.runs import Panel
 from helpers.runs import METRICS, write_run
 
 
@@ -145,6 +145,6 @@ def test_a_line_ends_with_the_first_of_its_seeds(tmp_path: Path) -> None:
     write_run(tmp_path / "0", "strategy=fedavg", 0, [0.1, 0.2, 0.3, 0.9], "finished")
     write_run(tmp_path / "1", "strategy=fedavg", 1, [0.1, 0.1], "finished")
     frame = results.load(tmp_path)
-    actual = curves.statistics(frame, Shown("test", "accuracy"), "round")
+    actual = curves.statistics(frame, Panel("test", "accuracy"), "round")
     assert actual["mean"].tolist() == pytest.approx([0.1, 0.15])
-    assert curves.says(frame).endswith("A line ends with the first of its runs.")
+    assert curves.describe_bands(frame).endswith("A line ends with the first of its runs.")

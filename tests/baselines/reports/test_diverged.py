@@ -9,7 +9,7 @@ import pytest
 from baselines import compare, results
 from baselines.errors import UserError
 from baselines.reports import comparison, curves
-from baselines.reports.runs import Shown
+from baselines.reports.runs import Panel
 from baselines.reports.tables import summarise, summary_columns
 from helpers.runs import METRICS, write_run
 
@@ -53,7 +53,7 @@ def test_a_pair_with_it_has_no_difference(sweep: Path, capsys: pytest.CaptureFix
 
 
 def test_its_curve_ends_where_it_diverged(sweep: Path) -> None:
-    actual = curves.statistics(results.load(sweep), Shown("test", "accuracy"), "round").loc["fedexp"]
+    actual = curves.statistics(results.load(sweep), Panel("test", "accuracy"), "round").loc["fedexp"]
     assert actual["mean"].tolist() == pytest.approx([0.1, NAN], nan_ok=True)
     assert actual["std"].tolist() == pytest.approx([0.0, NAN], nan_ok=True, abs=1e-12)
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from baselines import compare, results
 from baselines.reports import comparison, curves
-from baselines.reports.runs import Shown
+from baselines.reports.runs import Panel
 from baselines.reports.statistics import adjust_holm
 from baselines.reports.tables import Column
 from helpers.runs import METRICS, write_run
@@ -110,7 +110,7 @@ def test_one_that_has_diverged_ranks_last() -> None:
         [(1, "test", "global", "accuracy", v, 0, name, name, how) for name, v, how in rows],
         columns=[*METRICS, "setting", "run", "status"],
     )
-    ranks = comparison.average_rank([frame], Shown("test", "accuracy"), lower=False)
+    ranks = comparison.average_rank([frame], Panel("test", "accuracy"), lower=False)
     assert dict(ranks) == {"a": 3, "b": 2, "c": 1}
 
 

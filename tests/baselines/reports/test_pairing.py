@@ -10,7 +10,7 @@ from baselines import compare, results
 from baselines.errors import UserError
 from baselines.reports import comparison
 from baselines.reports.names import setting_name
-from baselines.reports.runs import Shown
+from baselines.reports.runs import Panel
 from helpers.runs import write_run
 
 
@@ -81,4 +81,4 @@ def test_of_two_settings_with_a_name_the_one_that_is_written_so_is_the_baseline(
     assert written[0] != written[1]
     monkeypatch.setattr(results, "paired", lambda part, setting, baseline, *_: baseline)
     part = pd.DataFrame({"setting": written})
-    assert comparison._pair_in(part, wish, [], Shown("test", "accuracy"))[0] == wish
+    assert comparison._pair_in(part, wish, [], Panel("test", "accuracy"))[0] == wish

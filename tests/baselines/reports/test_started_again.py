@@ -7,7 +7,7 @@ import pytest
 
 from baselines import compare, results
 from baselines.reports import curves
-from baselines.reports.runs import Shown
+from baselines.reports.runs import Panel
 from helpers.runs import write_run
 
 TRIES = {  # folder: started, its accuracies and what each round took
@@ -39,7 +39,7 @@ def test_the_last_started_counts_in_table_pairs_and_curves(tries: Path) -> None:
     assert results.last(frame).value.tolist() == [0.7, 0.8]
     (row,) = results.paired(frame, "strategy", "fedavg").to_dict("records")
     assert (row["seeds"], row["mean"]) == (1, pytest.approx(0.1))
-    actual = curves.statistics(frame, Shown("test", "accuracy"), "seconds")
+    actual = curves.statistics(frame, Panel("test", "accuracy"), "seconds")
     assert actual.x.to_dict() == {("fedavg", 0): 0, ("fedavg", 1): 4, ("fedexp", 0): 0, ("fedexp", 1): 8}
 
 

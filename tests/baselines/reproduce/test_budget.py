@@ -12,7 +12,7 @@ from rich.console import Console
 from baselines.errors import UserError
 from baselines.reproduce import campaign
 from baselines.reproduce.__main__ import main
-from baselines.reproduce.campaign import Display, Running, most_telling, seconds_in
+from baselines.reproduce.campaign import Display, Running, choose_most_telling, seconds_in
 from baselines.reproduce.paper_tables import Cell
 from baselines.reproduce.plan import Trial, plan, table_of
 
@@ -28,7 +28,7 @@ def names(trials: list[Trial]) -> list[str]:
 
 
 def chosen(trials: list[Trial], missing: list[Trial]) -> list[str]:
-    return names(most_telling(table_of("tiny", "table1"), trials, missing))
+    return names(choose_most_telling(table_of("tiny", "table1"), trials, missing))
 
 
 def test_a_pair_comes_first_then_its_second_seed_then_what_nothing_speaks_of(trials: list[Trial]) -> None:
@@ -79,6 +79,6 @@ def test_a_deadline_ends_what_runs_and_starts_nothing_more(
     began = time.monotonic()
     run = Running(1, lambda _: False, Display(trials, Console(quiet=True)), began + 0.5)
     run.run(trials)
-    assert time.monotonic() - began < campaign.PATIENCE
+    assert time.monotonic() - began < campaign.END_SECONDS
     assert run.failed == []  # it goes on another time
     assert [trial.folder.exists() for trial in trials].count(True) == 1

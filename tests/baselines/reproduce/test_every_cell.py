@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from baselines.datasets import Dataset
 from baselines.experiment import config
-from baselines.experiment.data import loaded
+from baselines.experiment.data import load_dataset
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.preflight import check
 from baselines.partitioners import Partitioner
@@ -43,7 +43,7 @@ def sample(shape: tuple[int, ...], classes: int) -> Dataset:
 @pytest.fixture
 def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a small sample in the place of every image set."""
-    real = loaded
+    real = load_dataset
 
     def dataset(yaml: str) -> Dataset:
         cfg = OmegaConf.create(yaml)
@@ -51,7 +51,7 @@ def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
             return real(yaml)
         return sample(tuple(cfg.shape), cfg.num_classes)
 
-    monkeypatch.setattr("baselines.experiment.data.loaded", dataset)
+    monkeypatch.setattr("baselines.experiment.data.load_dataset", dataset)
 
 
 def experiment_of(cell: Cell) -> Experiment:
@@ -108,9 +108,7 @@ OF_EACH_EXPERIMENT = {table.experiment: table for table in TABLES}.values()
 @pytest.mark.parametrize("table", OF_EACH_EXPERIMENT, ids=name_of)
 def test_two_steps_compose_what_hydra_does(table: PaperTable) -> None:
     overrides = table.cells()[-1].overrides
-    with config.composing():
+    with config.initialize_hydra():
         whole = compose("config", overrides=[*overrides])
-    ours = config.composed_unchecked.__wrapped__(
-        shlex.join(overrides)
-    ).cfg  # anew: building a part resolves
+    ours = config.compose_unchecked.__wrapped__(shlex.join(overrides)).cfg  # anew: building a part resolves
     assert OmegaConf.to_yaml(ours) == OmegaConf.to_yaml(whole)

@@ -105,7 +105,7 @@ def test_a_table_has_a_row_for_each_cell_that_was_run_and_other_readings_as_colu
 def test_of_many_rows_the_last_keys_values_stand_side_by_side(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "MANY", 2)
+    monkeypatch.setattr(page, "MAX_ROWS", 2)
     with (tiny.parent / "ours" / "table1.csv").open("a") as table:
         table.write("digits,0.1,fedavg,0,80,4,,x,3600,cpu\n")
     rows = [line for line in page.page_tables("tiny").splitlines() if line.startswith("| 0.")]

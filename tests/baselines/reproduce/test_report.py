@@ -228,19 +228,19 @@ def test_reductions(tmp_path: Path, reduction: str, number: float) -> None:
     table = table_of("tiny", "table1")
     table = PaperTable(**{**vars(table), "reduction": reduction})
     curve = results.read_curve(table, with_metrics(tmp_path / "run", values))
-    assert results.reduced(table, curve) == pytest.approx(number)
+    assert results.reduce_curve(table, curve) == pytest.approx(number)
 
 
 def test_the_best_loss_is_the_least() -> None:
     table = PaperTable(**{**vars(table_of("tiny", "figure1")), "reduction": "best"})
-    assert results.reduced(table, pd.Series([3.0, 1.0, 2.0])) == 1.0
+    assert results.reduce_curve(table, pd.Series([3.0, 1.0, 2.0])) == 1.0
 
 
 def test_new_rows_take_the_place_of_old_ones() -> None:
     table = table_of("tiny", "table1")
     old = rows(("b", 0, 1.0, "", "old"), ("a", 0, 2.0, "", "old"), ("a", 0, 3.0, "rounds=2", "old"))
     new = rows(("a", 1, 5.0, "", "new"), ("a", 0, 4.0, "", "new")).to_dict("records")
-    merged = results._merged(table, old, new, [])
+    merged = results._merge_rows(table, old, new, [])
     actual = list(zip(merged.method, merged.seed, merged.changes, merged.value, strict=True))
     assert actual == [
         ("fedexp", "0", "", "4.0"),
@@ -264,7 +264,7 @@ def test_a_measure_takes_the_place_of_a_metric(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("four")
     assert results._value(table, tmp_path / "run") == 400.0
     assert table.subject == "getsize"
-    assert results.reduced(table, pd.Series([3.0, 1.0, 2.0])) == 1.0  # of less being better
+    assert results.reduce_curve(table, pd.Series([3.0, 1.0, 2.0])) == 1.0  # of less being better
 
 
 def test_a_measure_may_be_a_curve_by_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

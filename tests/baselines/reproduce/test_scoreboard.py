@@ -47,7 +47,7 @@ def test_a_smaller_setting_counts_apart() -> None:
     """FedER's own table: its pairs are missing, and a claim of its own has what was run."""
     whole, reduced = (
         next(claim for claim in claims.find_claims("feder") if claim.text == f"FedER beats FedAvg{setting}")
-        for setting in ("", claims.SMALLER)
+        for setting in ("", claims.SMALLER_SETTING)
     )
     assert claims.claim_line(whole) == "FedER beats FedAvg: not run"
     assert reduced.counts["not run"] == 0
@@ -114,7 +114,7 @@ def test_a_headline_is_the_mean_gain_over_pairs_with_the_seeds_that_all_have(
     assert actual.verdict == "undecided"
     row = claims.front_table(["gma"]).splitlines()[2]
     assert "| **undecided** | +4.00 | +3.00 (-9.71 to +15.71); 2 seeds | " in row
-    alone = replace(claim, pairs=(replace(few, paper=None),), text="x" + claims.SMALLER)
+    alone = replace(claim, pairs=(replace(few, paper=None),), text="x" + claims.SMALLER_SETTING)
     monkeypatch.setattr(claims, "find_claims", lambda paper: [alone])
     assert "| prints curves | +1.50 (-4.85 to +7.85); 2 seeds † |" in claims.front_table(["gma"])
 
@@ -139,7 +139,7 @@ def test_a_headline_without_a_mean_stands_where_its_first_verdict_does(
 def test_every_paper_has_one_headline() -> None:
     for paper in paper_tables.papers():
         headlines = [one for one in claims.find_claims(paper) if one.headline]
-        assert len({one.text.removesuffix(claims.SMALLER) for one in headlines}) == 1, paper
+        assert len({one.text.removesuffix(claims.SMALLER_SETTING) for one in headlines}) == 1, paper
 
 
 def test_the_front_page_is_short_and_starts_with_a_command_a_table_and_a_figure() -> None:

@@ -33,7 +33,7 @@ def test_a_finding_says_where_the_text_makes_it_and_the_rest_what_it_would_take(
         "- { where: section 4, claim: d, table: table1 }\n"
     )
     text_claims.text_claims.cache_clear()
-    assert text_claims.places("tiny", "FedExP beats FedAvg") == "§ 1, 3"
+    assert text_claims.find_places("tiny", "FedExP beats FedAvg") == "§ 1, 3"
     assert text_claims.page_others("tiny").splitlines()[2:] == [
         "| b | section 2 | nothing yet; a week |",
         "| d | section 4 | [table1](ours/table1.md) |",
@@ -58,4 +58,4 @@ def test_places_of_a_kind_stand_together(
 ) -> None:
     claims = tuple(text_claims.TextClaim(where, "", ("f",)) for where in wheres)
     monkeypatch.setattr(text_claims, "text_claims", lambda paper: claims)
-    assert text_claims.places("tiny", "f") == line
+    assert text_claims.find_places("tiny", "f") == line

@@ -62,7 +62,7 @@ def test_the_faster_way_is_taken_and_a_tie_keeps_the_bits(
 ) -> None:
     on(monkeypatch, CUDA)
     measures(monkeypatch, seconds)
-    choice = batching.choice("auto", "", tmp_path, None)
+    choice = batching.choose_batching("auto", "", tmp_path, None)
     assert choice.batched == batched
     assert choice.describe()["batch_clients"]["seconds"] == dict(
         zip(("one_by_one", "batched"), seconds, strict=True)
@@ -74,17 +74,17 @@ def test_where_bits_are_promised_auto_never_asks_the_clock(
 ) -> None:
     measures(monkeypatch, None)
     on(monkeypatch, CPU)
-    assert not batching.choice("auto", "", tmp_path, None).batched
+    assert not batching.choose_batching("auto", "", tmp_path, None).batched
     for size, batched in ((10, True), (2_000_000, False)):
         on(monkeypatch, CUDA, deterministic=True, size=size)
-        assert batching.choice("auto", "", tmp_path, None).batched == batched
+        assert batching.choose_batching("auto", "", tmp_path, None).batched == batched
 
 
 def test_what_cannot_be_batched_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     on(monkeypatch, CUDA)
-    measures(monkeypatch, measuring.CANNOT)
-    choice = batching.choice("auto", "", tmp_path, None)
-    assert (choice.batched, choice.why, choice.seconds) == (False, measuring.CANNOT, None)
+    measures(monkeypatch, measuring.CANNOT_MEASURE)
+    choice = batching.choose_batching("auto", "", tmp_path, None)
+    assert (choice.batched, choice.why, choice.seconds) == (False, measuring.CANNOT_MEASURE, None)
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_a_killed_run_has_written_its_choice_down(monkeypatch: pytest.MonkeyPatc
 )
 def test_measuring_leaves_no_trace(setting: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not in the model's attributes, the draws, the nodes' states, nor in what was counted."""
-    monkeypatch.setattr(measuring, "WARM", 0.0)
+    monkeypatch.setattr(measuring, "WARM_UP_SECONDS", 0.0)
     experiment.load.cache_clear()
     random.seed(9)
     actual = run(tmp_path / "measured", f"{setting} rounds=2 runtime.batch_clients=measured")
@@ -211,6 +211,6 @@ def test_a_shortened_round_keeps_proportions(
     given: dict[str, object], sizes: list[int], expected: tuple[int | None, int | None, float]
 ) -> None:
     training = LocalTraining(optimizer=lambda p: torch.optim.SGD(p, lr=0.1), **given)  # type: ignore[arg-type]
-    short, share = measuring.shortened(training, sizes)
+    short, share = measuring.shorten_training(training, sizes)
     assert (short.local_epochs, short.local_steps, share) == expected
     assert short.stragglers == 0

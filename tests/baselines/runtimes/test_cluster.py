@@ -169,7 +169,7 @@ def test_an_address_where_something_else_listens_is_named_in_one_line() -> None:
 
 
 def test_a_ray_that_cannot_be_asked_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.runtimes.ray_cluster.ASKING", 0.01)
+    monkeypatch.setattr("baselines.runtimes.ray_cluster.PROBE_SECONDS", 0.01)
     with pytest.raises(UserError, match=r"^runtime.address=127.0.0.1:1: Ray did not answer within 0.01 s$"):
         _is_ray("127.0.0.1:1")
 

@@ -82,7 +82,7 @@ def test_leaving_the_context_ends_programs_and_their_children(
 def test_a_program_that_does_not_listen_to_sigterm_is_killed(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.runtimes.processes.PATIENCE", 0.3)
+    monkeypatch.setattr("baselines.runtimes.processes.END_SECONDS", 0.3)
     with programs:
         programs.start("deaf", python(DEAF))
         first_line(tmp_path / "logs" / "deaf.log")

@@ -11,7 +11,7 @@ from baselines.runtimes import sites
 
 def test_flower_reads_a_sites_name_and_path(tmp_path: Path) -> None:
     folder = tmp_path / "own data, d'north = 1"
-    paths = sites.checked({"north-1": str(folder), "south": "data"}, 2, True)
+    paths = sites.check_sites({"north-1": str(folder), "south": "data"}, 2, True)
     first, second = (parse_config_args([config]) for config in sites.node_configs(paths, 2))
     assert first == {"site": "north-1", "data": str(folder)}
     assert second == {"site": "south", "data": str(Path("data").resolve())}
@@ -25,4 +25,4 @@ def test_without_sites_nodes_hold_partitions() -> None:
 @pytest.mark.parametrize("wrong", [{"no name": "x"}, {"": "x"}, {"north": 'a"b'}])
 def test_what_flower_could_not_read_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(UserError, match=r"runtime\.sites"):
-        sites.checked(wrong, 1, True)
+        sites.check_sites(wrong, 1, True)

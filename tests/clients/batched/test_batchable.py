@@ -21,7 +21,7 @@ from clients import Classification, Correction, Examples, LocalTraining, Node, P
 from clients.fast import gradient as gradient_module
 from clients.fast.trace import Step
 from helpers.batched import CLASSES, CPU, FEATURES, Change, Flipped, ask, grids, perceptron, played
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 
 def closed_over() -> nn.Module:
@@ -236,7 +236,7 @@ def cast_bound() -> nn.Module:
 def test_what_moves_with_a_copy_is_no_obstacle(
     make: Callable[[], nn.Module], trace_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", trace_after)
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", trace_after)
     assert played(make)
     assert played(make, with_training(Named))
 
@@ -268,7 +268,7 @@ def test_nodes_train_together_in_bfloat16(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another order of summation, rounded to 8 bits, costs no more than twice the rounding itself."""
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", trace_after)
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", trace_after)
     shared, alone, together = grids(make)
     start = ArrayRecord(shared.state_dict())
     one, other, right = (
@@ -281,4 +281,4 @@ def test_nodes_train_together_in_bfloat16(
 
 
 def flat(arrays: ArrayRecord) -> Tensor:
-    return torch.cat([torch.from_numpy(view(array).copy()).flatten() for array in arrays.values()])
+    return torch.cat([torch.from_numpy(view_values(array).copy()).flatten() for array in arrays.values()])

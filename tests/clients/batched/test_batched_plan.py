@@ -2,12 +2,12 @@
 
 import torch
 
-from clients.batched.stack import Plan
+from clients.batched.stack import StepPlan
 
 
 def test_nodes_that_have_finished_and_rows_that_fill_up() -> None:
     rows = torch.tensor([[[5, 6], [7, 8]], [[9, 0], [3, 4]], [[2, 1], [0, 0]]])
-    whole, short, alone = Plan(rows, lengths=torch.tensor([[2, 2], [1, 2], [2, 0]])).steps()
+    whole, short, alone = StepPlan(rows, lengths=torch.tensor([[2, 2], [1, 2], [2, 0]])).steps()
     assert whole.rows.tolist() == [[5, 6], [7, 8]]
     assert whole.present is None
     assert short.rows.tolist() == [[9, 0], [3, 4]]
@@ -19,9 +19,11 @@ def test_nodes_that_have_finished_and_rows_that_fill_up() -> None:
 
 def test_steps_are_the_same_when_the_same_examples_count() -> None:
     rows = torch.tensor([[[5, 0]], [[5, 0]], [[5, 0]], [[5, 0]], [[6, 0]]])
-    whole, again, short, short_again, other = Plan(rows, torch.tensor([[2], [2], [1], [1], [2]])).steps()
-    assert whole.same(again)
-    assert short.same(short_again)
-    assert not whole.same(short)
-    assert not short.same(whole)
-    assert not whole.same(other)
+    whole, again, short, short_again, other = StepPlan(
+        rows, torch.tensor([[2], [2], [1], [1], [2]])
+    ).steps()
+    assert whole.has_same_rows(again)
+    assert short.has_same_rows(short_again)
+    assert not whole.has_same_rows(short)
+    assert not short.has_same_rows(whole)
+    assert not whole.has_same_rows(other)

@@ -18,8 +18,10 @@ SHARED = {"proximal": {"proximal-mu": 0.5}, "nothing": {}}
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return what will hold one entry for each step in which nodes correct one after another."""
     calls: list[int] = []
-    one_by_one = ModelStack._corrected
-    monkeypatch.setattr(ModelStack, "_corrected", lambda *given: calls.append(1) or one_by_one(*given))
+    one_by_one = ModelStack._correct_gradients
+    monkeypatch.setattr(
+        ModelStack, "_correct_gradients", lambda *args: calls.append(1) or one_by_one(*args)
+    )
     return calls
 
 

@@ -8,7 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from clients import Classification
-from clients.batched.eligibility import DIFFERS, Gradients, NotBatchable, measured
+from clients.batched.eligibility import (
+    GRADIENT_MISMATCH,
+    NotBatchable,
+    StackedGradient,
+    compute_checked_gradients,
+)
 from helpers.noting import noting
 
 NODES, ROWS, FEATURES, CLASSES = 3, 4, 2, 2
@@ -34,9 +39,9 @@ def step(task: Classification, short: int | None) -> bool:
     if short is not None:
         batch.append(torch.ones(NODES, ROWS).double())
         batch[2][short, 2:] = 0
-    batched = Gradients(copy.deepcopy(model), task)
+    batched = StackedGradient(copy.deepcopy(model), task)
     with torch.no_grad():
-        (gradients, sums), losses = measured(batched, model, values, batch)
+        (gradients, sums), losses = compute_checked_gradients(batched, model, values, batch)
     assert not batched._steps  # nothing is recorded, whether training may be or not
     assert [len(g) for g in gradients] == [NODES, NODES]
     assert sums["loss"].shape == (NODES,)
@@ -45,13 +50,13 @@ def step(task: Classification, short: int | None) -> bool:
 
 @pytest.mark.parametrize("short", [None, 0, 1, 2])
 def test_a_right_gradient_passes(short: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.fast.gradient.TRACE_AFTER", 0)
+    monkeypatch.setattr("clients.fast.gradient.EAGER_STEPS_BEFORE_TRACE", 0)
     assert step(Classification(), short)
 
 
 @pytest.mark.parametrize("short", [1, 2])
 def test_rows_that_fill_a_batch_up_must_not_count(short: int) -> None:
-    with pytest.raises(NotBatchable, match=re.escape(DIFFERS)) as error:
+    with pytest.raises(NotBatchable, match=re.escape(GRADIENT_MISMATCH)) as error:
         step(Counting(), short)
     assert "the task leave present out" in str(error.value)
 

@@ -51,5 +51,5 @@ def test_as_many_steps_are_gathered_as_fit(monkeypatch: pytest.MonkeyPatch) -> N
     """Of two nodes, two rows and two numbers of four bytes: 32 bytes a step; where none fits, one."""
     ahead = Prefetcher(sight(None), ROWS, CPU, repeats=False)
     for room, steps in ((31, 1), (63, 1), (64, 2), (100, 3)):
-        monkeypatch.setattr(sight_module, "AHEAD", room)
-        assert ahead._fitting() == steps
+        monkeypatch.setattr(sight_module, "PREFETCH_BYTES", room)
+        assert ahead._count_fitting_steps() == steps

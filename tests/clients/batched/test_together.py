@@ -27,7 +27,7 @@ from clients.batched.together import BatchedTrainer, ModelStack
 from clients.fast import gradient as gradient_module
 from clients.optimizers import RMSGD
 from helpers.batched import CLASSES, FEATURES, SIZES, perceptron, same
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 
 def grids(
@@ -99,7 +99,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_each_nodes_result_is_its_own(
     case: str, trace_after: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", trace_after)
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", trace_after)
     settings, config = CASES[case]
     alone, together = grids(**settings)
     for server_round in (1, 2):  # control variates live on from round to round
@@ -122,8 +122,10 @@ def test_least_squares_with_a_bias() -> None:
 
 def test_examples_that_do_not_change_are_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     gathered = []
-    raw = Examples.raw
-    monkeypatch.setattr(Examples, "raw", lambda self, *which: gathered.append(which) or raw(self, *which))
+    raw = Examples.select_raw
+    monkeypatch.setattr(
+        Examples, "select_raw", lambda self, *which: gathered.append(which) or raw(self, *which)
+    )
     _, together = grids(batch_size=None, local_epochs=3)
     for server_round in (1, 2):
         ask(together, perceptron, server_round)
@@ -157,7 +159,7 @@ def test_each_node_sees_in_its_own_way(batch_size: int | None) -> None:
 
 
 def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.batched.together.MOST_PARAMETERS", 2 * 83)  # two perceptrons
+    monkeypatch.setattr("clients.batched.together.MAX_STACK_PARAMETERS", 2 * 83)  # two perceptrons
     alone, together = grids()
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         same(one, other)
@@ -191,7 +193,7 @@ def half_frozen() -> nn.Module:
 def test_frozen_parameters_are_one_for_all(
     trace_after: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", trace_after)
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", trace_after)
     alone, together = grids(half_frozen, local_epochs=2)
     for server_round in (1, 2, 3):  # each brings other values
         replies = ask(together, half_frozen, server_round)
@@ -280,7 +282,9 @@ def test_nodes_that_diverge_do_so_in_both_ways() -> None:
     sound = []
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         first, second = one.content["arrays"].values(), other.content["arrays"].values()
-        finite = [all(np.isfinite(view(array)).all() for array in arrays) for arrays in (first, second)]
+        finite = [
+            all(np.isfinite(view_values(array)).all() for array in arrays) for arrays in (first, second)
+        ]
         assert finite[0] == finite[1]
         sound.append(finite[0])
     assert not all(sound)

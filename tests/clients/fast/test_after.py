@@ -14,7 +14,13 @@ from torch.optim import SGD, Adam, Optimizer
 from clients import Classification, Correction, LocalTraining, optimizer_step
 from clients.fast import cuda_graphs
 from clients.fast.gradient import CAPTURED, count_steps, steps_since
-from clients.optimizer_step import GradientPipeline, OptimizerStep, clipped, say_outside, with_sgd
+from clients.optimizer_step import (
+    GradientPipeline,
+    OptimizerStep,
+    add_sgd_step,
+    clip_gradients,
+    log_uncaptured,
+)
 from helpers.plain_loop import SEED, examples, perceptron, seeded
 from helpers.pretended_graph import pretended
 
@@ -31,8 +37,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizer_step, "can_capture", lambda _: True)
-    monkeypatch.setattr(cuda_graphs, "capture", pretended)
-    say_outside.cache_clear()
+    monkeypatch.setattr(cuda_graphs, "capture_graph", pretended)
+    log_uncaptured.cache_clear()
 
 
 def slope(parameters: Sequence[Tensor], batch: Tensor) -> tuple[list[Tensor], dict[str, Tensor]]:
@@ -45,11 +51,11 @@ def slope(parameters: Sequence[Tensor], batch: Tensor) -> tuple[list[Tensor], di
 def test_a_round_of_captured_sgd_is_torchs_whatever_the_rates(settings: str, limit: float | None) -> None:
     ours, plain = ([Parameter(torch.tensor([1.0, -2.0])), Parameter(torch.tensor(3.0))] for _ in range(2))
     batches = [torch.tensor([float(k), 0.3]) for k in range(len(RATES))]
-    steps = cuda_graphs.Graphs()
+    steps = cuda_graphs.GraphCache()
     for _ in range(2):  # rounds; each begins with a fresh optimiser
         optimizer, other = (SGD(p, lr=9.0, foreach=False, **SETTINGS[settings]) for p in (ours, plain))
-        after = with_sgd(
-            GradientPipeline((), None if limit is None else clipped, limit or 0.0), optimizer, ours
+        after = add_sgd_step(
+            GradientPipeline((), None if limit is None else clip_gradients, limit or 0.0), optimizer, ours
         )
         update = OptimizerStep(ours, optimizer, steps.begin(after))
         for rate, batch in zip(RATES, batches, strict=True):
@@ -78,7 +84,7 @@ def test_a_step_that_no_graph_can_repeat_is_left_to_the_optimiser_with_a_line(
 ) -> None:
     parameters = [Parameter(torch.ones(2))]
     for _ in range(2):
-        assert with_sgd(GradientPipeline(), optimizer(parameters), parameters) == GradientPipeline()
+        assert add_sgd_step(GradientPipeline(), optimizer(parameters), parameters) == GradientPipeline()
     (line,) = [record.message for record in caplog.records]
     assert line.startswith(f"the step of {optimizer.func.__name__} as it is configured is not part of")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clients.fast.trace import Coarsest, close, tells, without_tf32
+from clients.fast.trace import PrecisionRecorder, are_close, is_conclusive, without_tf32
 
 EXPECTED = (3.0, 4.0)  # the norms of two parameters' gradients, 5 of both together
 INF, NAN = float("inf"), float("nan")
@@ -19,7 +19,7 @@ def gradients(*norms: float) -> list[Tensor]:
 
 def beside(first: float, second: float, eps: float = 1e-16) -> bool:
     pair = [torch.tensor([0.0, shift]).double() for shift in (first, second)]
-    return close(
+    return are_close(
         [a + b for a, b in zip(gradients(*EXPECTED), pair, strict=True)], gradients(*EXPECTED), eps
     )
 
@@ -41,9 +41,9 @@ def test_a_share_of_each_gradient_and_a_floor_of_all(eps: float, first: float, s
 
 
 def test_a_gradient_of_0_may_differ_by_the_floor() -> None:
-    assert close(gradients(5, 4.9e-4), gradients(5, 0), 1e-16)
-    assert not close(gradients(5, 5.1e-4), gradients(5, 0), 1e-16)
-    assert not close(gradients(1e-30), gradients(0), 1e-16)
+    assert are_close(gradients(5, 4.9e-4), gradients(5, 0), 1e-16)
+    assert not are_close(gradients(5, 5.1e-4), gradients(5, 0), 1e-16)
+    assert not are_close(gradients(1e-30), gradients(0), 1e-16)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_gradient_of_0_may_differ_by_the_floor() -> None:
 def test_what_is_not_finite_is_so_in_both(
     actual: tuple[float, float], expected: tuple[float, float], same: bool
 ) -> None:
-    assert close(gradients(*actual), gradients(*expected), 1e-16) is same
+    assert are_close(gradients(*actual), gradients(*expected), 1e-16) is same
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_is_not_finite_is_so_in_both(
     [((0, 0), False), ((0, 1e-30), True), ((1, INF), False), ((NAN, 1), False), ((2,), True)],
 )
 def test_what_a_gradient_tells(norms: tuple[float, ...], is_close: bool) -> None:
-    assert tells(gradients(*norms)) is is_close
+    assert is_conclusive(gradients(*norms)) is is_close
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_a_gradient_tells(norms: tuple[float, ...], is_close: bool) -> None
 def test_the_coarsest_precision_that_is_computed_in(dtypes: tuple[torch.dtype, ...]) -> None:
     values = [torch.ones(2, dtype=dtype) for dtype in dtypes]
     whole = torch.arange(3)
-    with Coarsest() as precision:
+    with PrecisionRecorder() as precision:
         _ = [value + value for value in values], whole + whole
     assert precision.eps == torch.finfo(dtypes[0]).eps
 

@@ -70,7 +70,7 @@ def test_what_is_left_as_it_is(inputs: Tensor) -> None:
 
 
 def test_a_traced_step_pools_so_and_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.fast.gradient.TRACE_AFTER", 0)
+    monkeypatch.setattr("clients.fast.gradient.EAGER_STEPS_BEFORE_TRACE", 0)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(24, 3))
     x, y = images(8, 1, 8, 8), torch.randint(3, (8,))

@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from clients.fast.trace import replay
+from clients.fast.trace import make_replay
 
 
 def recorded(function, *arguments: Tensor):  # type: ignore[no-untyped-def]
-    return replay(make_fx(function)(*arguments), arguments)
+    return make_replay(make_fx(function)(*arguments), arguments)
 
 
 def gradient(w: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from clients import Examples, LocalTraining
 from clients import examples as module
-from clients.examples import LazyRows, Normalize, memory_of, resident
+from clients.examples import LazyRows, Normalize, get_memory, make_resident
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 
@@ -20,7 +20,7 @@ META, CPU = torch.device("meta"), torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the accelerator have 1,000 bytes free, and hold nothing yet."""
-    monkeypatch.setattr(module, "memory_of", lambda _: (1000, 9000))
+    monkeypatch.setattr(module, "get_memory", lambda _: (1000, 9000))
     monkeypatch.setattr(module, "_copies", {})
 
 
@@ -40,10 +40,10 @@ class Crossings(TorchDispatchMode):
 
 def test_a_tensor_goes_there_once_where_it_fits() -> None:
     fits = torch.zeros(500, dtype=torch.uint8)
-    copy = resident(fits, META, 0.5)
+    copy = make_resident(fits, META, 0.5)
     assert copy.device == META
-    assert resident(fits, META, 0.5) is copy
-    assert resident(fits, CPU, 0.5) is fits
+    assert make_resident(fits, META, 0.5) is copy
+    assert make_resident(fits, CPU, 0.5) is fits
 
 
 @pytest.mark.parametrize(
@@ -59,21 +59,21 @@ def test_what_is_free_by_what_torch_says_of_a_kind(
     memory: dict[str, Any], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_device_module", lambda _: SimpleNamespace(**memory))
-    assert memory_of(torch.device("mps")) == expected
-    assert memory_of(CPU) == (0, 0)
+    assert get_memory(torch.device("mps")) == expected
+    assert get_memory(CPU) == (0, 0)
 
 
 def test_what_does_not_fit_stays_and_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     large = torch.zeros(501, dtype=torch.uint8)
     with caplog.at_level(logging.WARNING, "flwr.clients"):
-        assert resident(large, META, 0.5) is large
-        assert resident(large, META, 0.5) is large
+        assert make_resident(large, META, 0.5) is large
+        assert make_resident(large, META, 0.5) is large
     assert [record.message.count("device_memory_share=0.5") for record in caplog.records] == [1]
 
 
 def test_a_copy_is_gone_with_its_data() -> None:
     values = torch.zeros(10)
-    resident(values, META, 0.5)
+    make_resident(values, META, 0.5)
     assert len(module._copies[META]) == 1
     del values
     assert len(module._copies[META]) == 0

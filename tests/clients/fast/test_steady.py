@@ -17,7 +17,7 @@ from torch.optim import SGD
 
 from clients import Classification, Correction, LocalTraining
 from clients.fast import gradient as gradient_module
-from clients.fast.gradient import RECORDED, gradient_of
+from clients.fast.gradient import RECORDED, get_gradient
 from clients.fast.guards import ModelSnapshot
 from helpers.plain_loop import CLASSES, FEATURES, SEED, assert_equal, by_hand, examples, perceptron, seeded
 
@@ -26,10 +26,10 @@ STEPS = 12
 
 @pytest.fixture(autouse=True)
 def recorded_soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(gradient_module, "TRACE_AFTER", 3)
-    gradient_of.cache_clear()
+    monkeypatch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", 3)
+    get_gradient.cache_clear()
     yield
-    gradient_of.cache_clear()
+    get_gradient.cache_clear()
 
 
 class Scaled(nn.Module):
@@ -98,7 +98,7 @@ def plain(model: nn.Module, between: Callable[[], None] = lambda: None) -> None:
 
 
 def recorded(model: nn.Module) -> bool:
-    used = gradient_of(model, Classification())
+    used = get_gradient(model, Classification())
     return any(way == RECORDED for way, _ in used._steps.values())
 
 
@@ -227,10 +227,10 @@ def test_what_is_kept() -> None:
 
     def held(change: Callable[[], object]) -> tuple[bool, bool]:
         kept = ModelSnapshot(model, Classification())
-        assert kept.unmoved()
-        assert kept.holds()
+        assert kept.has_same_objects()
+        assert kept.is_unchanged()
         change()
-        return kept.unmoved(), kept.holds()
+        return kept.has_same_objects(), kept.is_unchanged()
 
     assert held(lambda: setattr(model, "p", float("1.0"))) == (False, True)  # the same in another object
     assert held(lambda: setattr(model, "p", 1)) == (False, False)  # whole numbers count otherwise
@@ -256,7 +256,7 @@ def test_an_attribute_of_another_name_is_another_one() -> None:
     kept = ModelSnapshot(model, Classification())
     del model.one
     model.two = 1  # type: ignore[assignment]
-    assert (kept.unmoved(), kept.holds()) == (False, False)
+    assert (kept.has_same_objects(), kept.is_unchanged()) == (False, False)
 
 
 def test_nobody_looks_at_a_models_attributes_before_a_step_is_recorded(

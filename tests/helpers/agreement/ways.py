@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord
 from omegaconf import OmegaConf
 from torch.nn.functional import cross_entropy
 
-from baselines.apps import client_app_of, together_of
+from baselines.apps import client_app_of, get_batched_trainer
 from baselines.engine.evaluation import Evaluator
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
@@ -65,14 +65,14 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
     """Take rounds as a run does: the configured strategy, a grid in this process, our ClientApp."""
     overrides = full(overrides)
     with _prepared(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gradient_module, "TRACE_AFTER", trace_after if way.recorded else 10**9)
+        patch.setattr(gradient_module, "EAGER_STEPS_BEFORE_TRACE", trace_after if way.recorded else 10**9)
         patch.setattr(optimizer_step, "can_capture", lambda _: way.captured)
         if not torch.cuda.is_available():
-            patch.setattr(cuda_graphs, "capture", pretended)
+            patch.setattr(cuda_graphs, "capture_graph", pretended)
         setup = experiment.load(overrides)
         strategy, arrays = setup.strategy(), setup.initial_arrays()
         strategy.set_server_data(Evaluator(setup))
-        together = together_of(overrides) if way.batched else None
+        together = get_batched_trainer(overrides) if way.batched else None
         grid = InlineGrid(client_app_of(overrides), setup.settings.num_nodes, together)
         start, done = _tensors(arrays), []
         for t in range(1, rounds + 1):

@@ -17,7 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from baselines import run, runtimes
 from baselines.experiment import config, experiment
-from baselines.experiment.data import loaded
+from baselines.experiment.data import load_dataset
 from baselines.reports import curves, inspection
 
 PATIENCE = 60  # seconds of this process' time that a command may take
@@ -98,9 +98,9 @@ def launched(arguments: Sequence[str], runs: bool = True) -> Ended:
 def apart() -> Iterator[None]:
     """Forget what earlier commands left in this process; no network, and no pictures, which take long."""
     GlobalHydra.instance().clear()
-    config.composed.cache_clear()
+    config.compose_checked.cache_clear()
     experiment.load.cache_clear()
-    loaded.cache_clear()
+    load_dataset.cache_clear()
     with (
         mock.patch.object(curves, "draw_run", return_value=None),
         mock.patch.object(curves, "draw", return_value=None),

@@ -132,7 +132,7 @@ def plain_others(value: Any) -> list[Any]:
 @cache
 def composed(option: str) -> DictConfig:
     group = option.partition("=")[0]
-    return config.composed_unchecked(f"{option} {WITH.get(option, WITH.get(group, ''))}".strip()).cfg
+    return config.compose_unchecked(f"{option} {WITH.get(option, WITH.get(group, ''))}".strip()).cfg
 
 
 def settings(option: str) -> dict[str, tuple[str, Any]]:
@@ -188,10 +188,10 @@ class Built:
             return self.made[key]
 
         patch.setattr(config, "instantiate", recorded)
-        patch.setattr(data, "loaded", data.loaded.__wrapped__)
+        patch.setattr(data, "load_dataset", data.load_dataset.__wrapped__)
         check_ranges(cfg)
         name = f"++explicit={next(NAMES)}"
-        config.take(name, OmegaConf.to_yaml(cfg))
+        config.register_composed(name, OmegaConf.to_yaml(cfg))
         self.experiment = experiment = Experiment(name)
         if group in ("dataset", "model"):
             _ = experiment.dataset, experiment.model()

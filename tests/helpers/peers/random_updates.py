@@ -12,14 +12,17 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from helpers.federation import Federation, Model, answer, model_in, play, record, round_of, sent_model
-from strategies.parts.layout import SIZE, Layout
+from strategies.parts.layout import CPU_BLOCK_COLUMNS, Layout
 from strategies.parts.updates import Updates
 
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "number": {"w": ()},
     "vector": {"w": (17,)},
     "layers": {"conv": (4, 3, 3, 3), "bias": (4,), "scale": (), "head": (5, 12)},
-    "blocks": {"w": (SIZE + 5,), "b": (SIZE // 2, 2)},  # longer than what the server works on at once
+    "blocks": {
+        "w": (CPU_BLOCK_COLUMNS + 5,),
+        "b": (CPU_BLOCK_COLUMNS // 2, 2),
+    },  # longer than what the server works on at once
 }
 NUM_EXAMPLES = (7, 14, 1, 28, 3)
 

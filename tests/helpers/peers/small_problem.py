@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from clients import Classification, Examples, LocalTraining, Node, client_app
-from clients.training import Begin
+from clients.training import CorrectionFactory
 
 NODES, STEPS, RATE = 5, 4, 0.2
 SIZES = (8, 3, 20, 5, 12)
@@ -79,7 +79,7 @@ def plain_app(make: Callable[[], nn.Module], momentum: float = 0.0) -> ClientApp
 def our_app(
     make: Callable[[], nn.Module],
     momentum: float = 0.0,
-    correction: Begin | None = None,
+    correction: CorrectionFactory | None = None,
     data_of: Callable[[int], tuple[Tensor, Tensor]] = data,
     **more: Any,
 ) -> ClientApp:

@@ -9,7 +9,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord
 
 from baselines.runtimes.inline import InlineGrid
-from clients.training import Begin
+from clients.training import CorrectionFactory
 from helpers.peers.random_updates import close
 from helpers.peers.small_problem import NODES, model, our_app
 from strategies import Scaffold
@@ -28,7 +28,7 @@ def vector(tensors: Sequence[torch.Tensor]) -> np.ndarray:
 def ours(
     strategy: PseudoGradientStrategy,
     momentum: float = 0.0,
-    correction: Begin | None = None,
+    correction: CorrectionFactory | None = None,
     **more: Any,
 ) -> tuple[list[Vectors], list[list[int]]]:
     """Return what there is after each round, and who took part; ``more`` goes to :func:`our_app`."""

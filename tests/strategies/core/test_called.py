@@ -32,7 +32,7 @@ from strategies import (
     Weighting,
 )
 from strategies.core.strategy import NoStep
-from strategies.parts.aggregation import Spare
+from strategies.parts.aggregation import SpareVectors
 from strategies.parts.mask import Mask, MaskResult
 from strategies.parts.updates import Updates
 from strategies.shared.arrays import values_of
@@ -86,7 +86,7 @@ class Unmasked(Mean):
     sums: ClassVar[tuple[str, ...] | None] = ()
 
     def aggregate(
-        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: SpareVectors = None
     ) -> tuple[Tensor, MaskResult | None]:
         return updates.mean(weights), None
 
@@ -147,7 +147,7 @@ def test_nothing_is_said_of_parts_that_act_or_that_nobody_chose(
 
 def test_watching_changes_neither_the_class_nor_the_numbers() -> None:
     watched, plain = Afterwards(**PARTS), Afterwards(**PARTS)  # type: ignore[arg-type]
-    plain._watch.is_over = True
+    plain._part_check.has_checked = True
     one = play(watched, Federation(drifting, NODES), record(START), (1, 2))
     two = play(plain, Federation(drifting, NODES), record(START), (1, 2))
     assert type(watched) is Afterwards

@@ -11,7 +11,7 @@ from flwr.common.constant import ErrorCode
 
 import strategies
 from helpers.federation import Federation, answer, model_in, play, record, sent_model
-from strategies.core.client_registry import ClientRegistry, sample
+from strategies.core.client_registry import ClientRegistry, sample_partitions
 
 pytestmark = pytest.mark.runtime
 ROUNDS = (1, 2, 3, 4)
@@ -56,14 +56,14 @@ def test_a_round_does_not_depend_on_the_rounds_before_it() -> None:
 
 
 def test_every_partition_has_its_turn() -> None:
-    drawn = [sample(list(range(8)), 2, 0, t) for t in range(400)]
+    drawn = [sample_partitions(list(range(8)), 2, 0, t) for t in range(400)]
     assert all(first < second for first, second in drawn)  # nobody twice
     counts = np.bincount([k for pair in drawn for k in pair], minlength=8)
     assert (np.abs(counts - 100) < 40).all()  # 100 each are expected, with a deviation of 8.7
 
 
 def test_asks_all_when_there_are_no_more() -> None:
-    assert sample([4, 2, 9], 5, 0, 1) == [2, 4, 9]
+    assert sample_partitions([4, 2, 9], 5, 0, 1) == [2, 4, 9]
     assert sampled(Federation(moving, 3), FedAvg(), (1,)) == [[0, 1, 2]]
 
 
@@ -269,7 +269,7 @@ def test_no_node_at_all_is_an_error() -> None:
 def test_without_a_query_nodes_are_ordered_by_node_id() -> None:
     grid = Federation(moving, {23: 0, 8: 1, 1: 2}, query=False)
     for roster in (ClientRegistry(query=False), ClientRegistry()):  # told so, or found out
-        assert roster.available(grid, 3) == {0: 1, 1: 8, 2: 23}
+        assert roster.find_nodes(grid, 3) == {0: 1, 1: 8, 2: 23}
     grid = Federation(moving, 3)
     play(strategies.FedAvg(), grid, MODEL)
     assert all(kind == "train" for kind, _ in grid.requests)
@@ -278,9 +278,9 @@ def test_without_a_query_nodes_are_ordered_by_node_id() -> None:
 def test_a_newcomer_without_a_query_gets_the_next_number() -> None:
     grid, roster = Federation(moving, {30: 0, 10: 1, 20: 2}, query=False), ClientRegistry()
     grid.online.remove(10)
-    assert roster.available(grid, 2) == {0: 20, 1: 30}
+    assert roster.find_nodes(grid, 2) == {0: 20, 1: 30}
     grid.online.append(10)
-    assert roster.available(grid, 2) == {0: 20, 1: 30, 2: 10}
+    assert roster.find_nodes(grid, 2) == {0: 20, 1: 30, 2: 10}
 
 
 def test_a_node_with_another_kind_of_query_takes_part() -> None:
@@ -322,4 +322,4 @@ def test_works_with_a_client_as_in_flowers_quickstart() -> None:
 )
 def test_a_partition_id_lies_below_2_to_the_20(partition_id: int, known: bool) -> None:
     grid, roster = Federation(moving, {5: 7, 6: partition_id}), ClientRegistry()
-    assert roster.available(grid, 1) == ({7: 5, partition_id: 6} if known else {7: 5})
+    assert roster.find_nodes(grid, 1) == ({7: 5, partition_id: 6} if known else {7: 5})

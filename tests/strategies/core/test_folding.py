@@ -37,7 +37,7 @@ from strategies import (
     ScaledSign,
     Uniform,
 )
-from strategies.core.replies import folding_of
+from strategies.core.replies import make_partial_sums
 from strategies.core.strategy import BaseStrategy
 from strategies.parts.layout import Layout
 from strategies.parts.updates import Updates
@@ -65,8 +65,8 @@ class Folded(Federation):
         messages = list(messages)
         replies = super().send_and_receive(messages, timeout=timeout)
         for share in (replies[k::3] for k in range(3)):
-            folding = folding_of(self.strategy, messages[0].content.array_records[protocol.ARRAYS])
-            folded = [reply for reply in share if folding.take(reply)]
+            folding = make_partial_sums(self.strategy, messages[0].content.array_records[protocol.ARRAYS])
+            folded = [reply for reply in share if folding.add_reply(reply)]
             mean = folding.mean()
             assert mean is not None
             shared = SharedMean(mean, folding.sums())
@@ -189,7 +189,7 @@ class Normed(FedAvg):
 )
 def test_who_needs_each_update_is_named(strategy: BaseStrategy, named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        folding_of(strategy, record({"w": START["w"]}))
+        make_partial_sums(strategy, record({"w": START["w"]}))
 
 
 def test_the_sums_by_hand() -> None:

@@ -19,10 +19,10 @@ def test_the_third_still_round_ends_the_run_and_the_first_is_named(
     rates: Tensor, caplog: pytest.LogCaptureFixture
 ) -> None:
     movement = StallDetector()
-    movement.note(1, False, rates)
-    movement.note(2, False, rates)
+    movement.count_round(1, False, rates)
+    movement.count_round(2, False, rates)
     with pytest.raises(TooManyFailedRounds, match="no node has moved any parameter in 3 rounds: look"):
-        movement.note(3, False, rates)
+        movement.count_round(3, False, rates)
     (line,) = warnings(caplog)
     assert line.startswith("round 1: no node has moved any parameter: look for a learning rate")
 
@@ -30,7 +30,7 @@ def test_the_third_still_round_ends_the_run_and_the_first_is_named(
 def test_a_learning_rate_of_0_is_a_choice(caplog: pytest.LogCaptureFixture) -> None:
     movement = StallDetector()
     for server_round in range(1, 6):
-        movement.note(server_round, False, ALL_0)
+        movement.count_round(server_round, False, ALL_0)
     assert movement.state_dict() == {"seen": False, "still": 0, "named": False}
     assert not caplog.records
 
@@ -40,26 +40,26 @@ def test_where_nodes_do_not_tell_their_rates_it_is_named_and_no_more(
 ) -> None:
     movement = StallDetector()
     for server_round in range(1, 6):
-        movement.note(server_round, False, None)
+        movement.count_round(server_round, False, None)
     assert movement.state_dict() == {"seen": False, "still": 5, "named": True}
     assert len(warnings(caplog)) == 1
 
 
 def test_once_moved_a_model_may_stand_still(caplog: pytest.LogCaptureFixture) -> None:
     movement = StallDetector()
-    movement.note(1, False, ABOVE_0)
-    movement.note(2, True, ABOVE_0)
+    movement.count_round(1, False, ABOVE_0)
+    movement.count_round(2, True, ABOVE_0)
     for server_round in range(3, 8):
-        movement.note(server_round, False, ABOVE_0)
+        movement.count_round(server_round, False, ABOVE_0)
     assert movement.state_dict() == {"seen": True, "still": 6, "named": True}
     assert len(warnings(caplog)) == 1
 
 
 def test_a_resumed_run_counts_on(caplog: pytest.LogCaptureFixture) -> None:
     first, second = StallDetector(), StallDetector()
-    first.note(1, False, ABOVE_0)
-    first.note(2, False, ABOVE_0)
+    first.count_round(1, False, ABOVE_0)
+    first.count_round(2, False, ABOVE_0)
     second.load_state_dict(first.state_dict())
     with pytest.raises(TooManyFailedRounds):
-        second.note(3, False, ABOVE_0)
+        second.count_round(3, False, ABOVE_0)
     assert len(warnings(caplog)) == 1

@@ -39,13 +39,13 @@ def test_the_first_round_waits_for_its_nodes_and_the_others_for_one(
     """How many they wait for, and with how many they begin at least."""
     count = settings.get("num_nodes", 3)
     grid, strategy, wanted = Federation(node, count), FedAvg(**settings), []
-    known = strategy.registry.available
+    known = strategy.registry.find_nodes
 
     def noted(grid: Federation, count: int, least: int = 1) -> dict[int, int]:
         wanted.append((count, least))
         return known(grid, count, least)
 
-    strategy.registry.available = noted  # type: ignore[assignment,method-assign]
+    strategy.registry.find_nodes = noted  # type: ignore[assignment,method-assign]
     play(strategy, grid, MODEL, (1, 2))
     assert wanted == [first, (1, 1)]
 
@@ -91,8 +91,8 @@ def test_the_mean_is_over_test_examples() -> None:
 
 
 def test_judges_alone_are_asked() -> None:
-    assert judged(FedAvg(judges=(1,))) == {"loss": 4}
-    assert judged(FedAvg(judges=(2,))) is None  # it has no test examples
+    assert judged(FedAvg(evaluators=(1,))) == {"loss": 4}
+    assert judged(FedAvg(evaluators=(2,))) is None  # it has no test examples
     assert judged(FedAvg(members=(0, 2))) == {"loss": 1}
     assert judged(FedAvg(federated_evaluation=False)) is None
 
@@ -120,5 +120,5 @@ def test_a_state_that_is_loaded_stays_the_callers() -> None:
     for strategy in (first, second):
         strategy.load_state_dict(state)
     play(first, Federation(lambda *_: reply, 1), MODEL, (2, 3))
-    assert first.registry.ledger.kept[0]["updates"] == 3
-    assert second.registry.ledger.kept[0]["updates"] == 1
+    assert first.registry.contribution_log.counts[0]["updates"] == 3
+    assert second.registry.contribution_log.counts[0]["updates"] == 1

@@ -5,7 +5,7 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from helpers.federation import answer, record
-from strategies.core.replies import Collected, Stack, Workspace
+from strategies.core.replies import SoundReplies, Stack, Workspace
 from strategies.parts.layout import Layout
 from strategies.shared.flower_private import become_server
 
@@ -13,7 +13,7 @@ START = np.array([1.0, 2.0, 3.0], np.float32)
 MAX = float(np.finfo(np.float32).max)
 
 
-def collected(*models: tuple[float, ...], start: np.ndarray = START) -> Collected:
+def collected(*models: tuple[float, ...], start: np.ndarray = START) -> SoundReplies:
     """Return what a round of nodes with these parameters leaves."""
     become_server()
     layout = Layout.of(record({"w": start}))
@@ -22,7 +22,7 @@ def collected(*models: tuple[float, ...], start: np.ndarray = START) -> Collecte
         request = Message(RecordDict(), partition_id, "train")
         reply = Message(answer({"w": np.array(model, np.float32)}), reply_to=request)
         stack.read(partition_id, reply)
-    return stack.collected()
+    return stack.collect()
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def collected(*models: tuple[float, ...], start: np.ndarray = START) -> Collecte
 def test_whether_a_sound_reply_holds_another_parameter(
     models: list[tuple[float, ...]], moved: bool
 ) -> None:
-    assert collected(*models).moved is moved
+    assert collected(*models).has_moved is moved
 
 
 def test_a_reply_is_kept_though_its_sum_overflows() -> None:

@@ -23,7 +23,7 @@ from strategies import (
     Uniform,
     Updates,
 )
-from strategies.parts.layout import SIZE, Layout
+from strategies.parts.layout import CPU_BLOCK_COLUMNS, Layout
 
 
 def updates(deltas: Tensor, buffers: Tensor | None = None) -> Updates:
@@ -68,7 +68,9 @@ def test_krum_by_hand() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_as_numpy_and_scipy(nodes: int, dtype: torch.dtype) -> None:
     """Over more columns than a block has."""
-    deltas = torch.randn(nodes, SIZE + 3, generator=torch.Generator().manual_seed(nodes), dtype=dtype)
+    deltas = torch.randn(
+        nodes, CPU_BLOCK_COLUMNS + 3, generator=torch.Generator().manual_seed(nodes), dtype=dtype
+    )
     close = {"rtol": 0, "atol": 4 * torch.finfo(dtype).eps}
     median, array = torch.from_numpy(np.median(deltas.numpy(), axis=0)), deltas.numpy()
     torch.testing.assert_close(aggregated(Median(), deltas), median, **close)

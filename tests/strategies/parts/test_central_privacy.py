@@ -24,7 +24,7 @@ from strategies import (
     Scaffold,
     Uniform,
 )
-from strategies.shared.arrays import view
+from strategies.shared.arrays import view_values
 
 INFINITE = float("inf")
 UNIFORM = {"weighting": Uniform()}
@@ -42,7 +42,7 @@ def moving(partition_id: int, content: RecordDict) -> RecordDict:
 
 
 def values(arrays: ArrayRecord) -> np.ndarray:
-    return np.concatenate([view(array).ravel() for array in arrays.values()])
+    return np.concatenate([view_values(array).ravel() for array in arrays.values()])
 
 
 def model(size: int = 4) -> Model:
@@ -135,7 +135,7 @@ def test_the_clip_follows_the_quantile_by_hand() -> None:
     history = play(strategy, of_lengths(1, 2, 3, 6), record(model()), (1, 2, 3))
     clips = [metrics["clip"] for _, metrics in history]
     assert clips == pytest.approx([2, 2 * math.exp(0.25), 2 * math.exp(0.5)])
-    moved = [-float(view(arrays["w"])[0]) for arrays, _ in history]
+    moved = [-float(view_values(arrays["w"])[0]) for arrays, _ in history]
     assert np.diff([0, *moved]) == pytest.approx([(1 + 2 + min(3, c) + c) / 4 for c in clips], rel=1e-6)
 
 

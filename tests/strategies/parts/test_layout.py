@@ -24,7 +24,7 @@ def test_parameters_and_buffers_each_lie_one_after_another() -> None:
         )
     )
     actual = {
-        layer.name: (layer.buffer, layer.columns.start, layer.columns.stop) for layer in layout.layers
+        layer.name: (layer.is_buffer, layer.columns.start, layer.columns.stop) for layer in layout.layers
     }
     assert actual == {
         "a": (False, 0, 6),

@@ -38,7 +38,7 @@ def test_by_hand(kind: type[AndMask], tau: float, below: int) -> None:
 
 
 def test_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "SIZE", 2)
+    monkeypatch.setattr(blocks, "CPU_BLOCK_COLUMNS", 2)
     assert share(FedGMA(mask=AgreementMask(0.51))) == 0.8
 
 
@@ -50,7 +50,7 @@ def test_whatever_the_factors_are_kept_in() -> None:
     updates = Updates(ends, torch.empty(2, 0), one, (0, 1), layout, torch.zeros(1000))
     _, factors = AgreementMask(0.5).mean_and_mask(updates, one / 2)
     assert factors is not None
-    assert factors.masked == 0.003
+    assert factors.masked_share == 0.003
 
 
 def test_by_group() -> None:

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from strategies.parts.layout import PIECE, squared_distances, squared_norms
+from strategies.parts.layout import CHUNK_ELEMENTS, squared_distances, squared_norms
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [1, 1000, PIECE, PIECE + 1, 3 * PIECE])
+@pytest.mark.parametrize("size", [1, 1000, CHUNK_ELEMENTS, CHUNK_ELEMENTS + 1, 3 * CHUNK_ELEMENTS])
 def test_are_what_double_precision_gives(size: int, dtype: torch.dtype) -> None:
     rows = torch.randn(2, size, generator=torch.Generator().manual_seed(0)).to(dtype)
     exact = rows.double().square().sum(1)
@@ -21,6 +21,6 @@ def test_are_what_double_precision_gives(size: int, dtype: torch.dtype) -> None:
 
 def test_keep_their_digits_where_all_entries_are_alike() -> None:
     """As the updates of sign-like optimisers are: one float32 sum is eight in a thousand off here."""
-    row = torch.full((1, 12 * PIECE), 0.0123)
+    row = torch.full((1, 12 * CHUNK_ELEMENTS), 0.0123)
     exact = float(row[0, 0]) ** 2 * row.numel()
     assert float(squared_norms(row)) == pytest.approx(exact, rel=1e-3)

@@ -42,7 +42,7 @@ def test_a_mask_with_the_old_names_gives_the_same_bytes_and_one_line(
     (mean, result), (expected, right) = (kind().mean_and_mask(updates, weights) for kind in (before, new))
     assert torch.equal(mean, expected)
     assert torch.equal(result.values, right.values)
-    assert 0 < result.masked < 1
+    assert 0 < result.masked_share < 1
 
 
 def test_an_old_name_reads_what_a_built_in_mask_has() -> None:

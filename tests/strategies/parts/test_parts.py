@@ -93,7 +93,7 @@ def test_masks_are_factors_and_modify_nothing(mask: Mask, dtype: torch.dtype) ->
     values = factors.values
     assert (values.shape, values.dtype) == (given.start.shape, dtype)
     assert ((values >= 0) & (values <= 1)).all()
-    assert factors.masked == int((values < 1).sum()) / len(values)
+    assert factors.masked_share == int((values < 1).sum()) / len(values)
     assert bits(mean) == bits(given.mean(weights))
     assert bits_of(given) == before
 
@@ -106,7 +106,7 @@ def test_one_pass_in_blocks_is_the_mean_and_the_mask_of_the_whole(
     weights = torch.rand(NODES, len(given.layout.layers)) if layerwise else torch.rand(NODES)
     agreement = torch.sign(given.deltas).sum(0).abs() / NODES
     for size in (1, 3, 1000):
-        monkeypatch.setattr("strategies.parts.layout.SIZE", size)
+        monkeypatch.setattr("strategies.parts.layout.CPU_BLOCK_COLUMNS", size)
         mean, factors = AgreementMask(0.5).mean_and_mask(given, weights)
         torch.testing.assert_close(mean, given.mean(weights))
         assert factors is not None
@@ -129,8 +129,8 @@ def test_a_mean_is_what_numpy_computes(layerwise: bool) -> None:
     alphas = torch.rand(NODES, len(given.layout.layers), dtype=torch.float64)
     weights = alphas if layerwise else alphas[:, 0]
     for column, layer in enumerate(given.layout.layers):
-        rows = given.buffers if layer.buffer else given.deltas
-        mean = given.mean_buffers(weights) if layer.buffer else given.mean(weights)
+        rows = given.buffers if layer.is_buffer else given.deltas
+        mean = given.mean_buffers(weights) if layer.is_buffer else given.mean(weights)
         alpha = alphas[:, column if layerwise else 0].numpy()
         expected = np.einsum("k,kp->p", alpha, rows[:, layer.columns].numpy())
         np.testing.assert_allclose(mean[layer.columns].numpy(), expected, rtol=1e-12)

@@ -19,9 +19,9 @@ from strategies import (
     Updates,
     WeightErosion,
 )
-from strategies.core.strategy import merged
+from strategies.core.strategy import merge_metric_records
 from strategies.parts.layout import Layout, blocks, squared_distances, squared_norms
-from strategies.parts.weighting import alphas
+from strategies.parts.weighting import get_alphas
 
 
 def updates(*rows: tuple[float, ...], examples: tuple[float, ...] = ()) -> Updates:
@@ -96,14 +96,14 @@ def test_erosion_by_hand() -> None:
 
 def test_alphas_are_one_where_nothing_is_known() -> None:
     known = torch.tensor([0.5, 0.25], dtype=torch.float64)
-    assert alphas({}, 2).tolist() == [1, 1]
-    assert alphas({"alpha": known}, 4).tolist() == [0.5, 0.25, 1, 1]
-    assert alphas({"alpha": known}, 1).tolist() == [0.5, 0.25]
+    assert get_alphas({}, 2).tolist() == [1, 1]
+    assert get_alphas({"alpha": known}, 4).tolist() == [0.5, 0.25, 1, 1]
+    assert get_alphas({"alpha": known}, 1).tolist() == [0.5, 0.25]
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_norms_and_distances(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.parts.layout.PIECE", 2)
+    monkeypatch.setattr("strategies.parts.layout.CHUNK_ELEMENTS", 2)
     values = torch.arange(5.0 * rows).view(rows, 5) - 2
     expected = values.double().square().sum(1)
     torch.testing.assert_close(squared_norms(values), expected)
@@ -114,7 +114,7 @@ def test_norms_and_distances(rows: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(("stop", "start"), [(0, 0), (5, 0), (8, 0), (9, 0), (9, 3), (11, 3)])
 def test_blocks_cover_each_number_once(stop: int, start: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.parts.layout.SIZE", 4)
+    monkeypatch.setattr("strategies.parts.layout.CPU_BLOCK_COLUMNS", 4)
     actual = [range(10**6)[block] for block in blocks(torch.zeros(20), slice(start, stop))]
     assert [k for block in actual for k in block] == list(range(start, stop))
     assert all(len(block) == 4 for block in actual[:-1])
@@ -132,13 +132,13 @@ def test_an_accelerator_takes_few_large_blocks(nodes: int | None, least: int, mo
 def test_merged_sums_counts_and_averages_the_rest_over_those_that_have_it() -> None:
     one = MetricRecord({"replies": 3, "failed": 1, "loss": 2.0, "accuracy": 0.5})
     other = MetricRecord({"replies": 2, "failed": 0, "loss": 5.0})
-    actual = merged([one, other], [1, 3])
+    actual = merge_metric_records([one, other], [1, 3])
     assert dict(actual) == {"replies": 5, "failed": 1, "loss": (2 + 3 * 5) / 4, "accuracy": 0.5}
 
 
 def test_merged_adds_from_left_to_right_on_every_python() -> None:
     """From Python 3.12 on ``sum`` corrects its rounding: the mean of six times 0.1 would be 0.1."""
-    assert merged([MetricRecord({"loss": 0.1})] * 6, [1] * 6)["loss"] == 0.09999999999999999
+    assert merge_metric_records([MetricRecord({"loss": 0.1})] * 6, [1] * 6)["loss"] == 0.09999999999999999
 
 
 def test_nodes_of_the_erosion_are_asked_beside_their_requester() -> None:

@@ -21,7 +21,9 @@ def test_a_single_node_is_the_mean(weights: torch.Tensor) -> None:
 
 
 def test_pieces_carry_the_weights_of_their_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.parts.layout.SIZE", 1)
+    monkeypatch.setattr("strategies.parts.layout.CPU_BLOCK_COLUMNS", 1)
     weights = torch.tensor([[0.25, 0.0, 1.0], [0.75, 1.0, 0.0]], dtype=torch.float64)
-    actual = [(b.start, b.stop, a.tolist()) for b, a in updates((1, 2, 3), (5, 6, 7)).pieces(weights)]
+    actual = [
+        (b.start, b.stop, a.tolist()) for b, a in updates((1, 2, 3), (5, 6, 7)).iterate_blocks(weights)
+    ]
     assert actual == [(0, 1, [0.25, 0.75]), (1, 2, [0.25, 0.75]), (2, 3, [1, 0])]

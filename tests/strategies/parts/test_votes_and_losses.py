@@ -51,10 +51,10 @@ def w(model: ArrayRecord) -> list[float]:
 # ---- majority vote -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [layout.SIZE, 3])
+@pytest.mark.parametrize("size", [layout.CPU_BLOCK_COLUMNS, 3])
 def test_a_vote_by_hand(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of three to the right, the same, one of one, and a tie; buffers take the median of 0, 1, 4."""
-    monkeypatch.setattr(layout, "SIZE", size)
+    monkeypatch.setattr(layout, "CPU_BLOCK_COLUMNS", size)
     actual = after(SignSGD(step_size=Constant(0.25)), nodes())
     assert w(actual) == [0.25, 0.25, 0.25, 0.0]
     assert model_in(actual)["running_mean"].tolist() == [1.0]

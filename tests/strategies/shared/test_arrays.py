@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Array
 
-from strategies.shared.arrays import pack, view
+from strategies.shared.arrays import pack_array, view_values
 
 VALUES = {
     "matrix": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -21,20 +21,20 @@ VALUES = {
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
 def test_packed_is_what_flower_writes(values: np.ndarray) -> None:
-    ours, flowers = pack(values), Array(values)
+    ours, flowers = pack_array(values), Array(values)
     assert (ours.dtype, ours.shape, ours.stype) == (flowers.dtype, flowers.shape, flowers.stype)
     assert ours.data == flowers.data
-    np.testing.assert_array_equal(view(ours), values)
+    np.testing.assert_array_equal(view_values(ours), values)
 
 
 def test_columns_first_becomes_rows_first() -> None:
     values = np.asfortranarray(np.arange(6.0).reshape(2, 3))
-    np.testing.assert_array_equal(pack(values).numpy(), values)
-    np.testing.assert_array_equal(view(Array(values)), values)
+    np.testing.assert_array_equal(pack_array(values).numpy(), values)
+    np.testing.assert_array_equal(view_values(Array(values)), values)
 
 
 def test_the_bytes_are_a_copy() -> None:
     values = np.zeros(3)
-    packed = pack(values)
+    packed = pack_array(values)
     values[:] = 1
-    assert not view(packed).any()
+    assert not view_values(packed).any()

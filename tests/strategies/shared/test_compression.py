@@ -12,7 +12,7 @@ import torch
 from strategies import Compression, FedAvg, LowRank, NoCompression, RandomMask, ScaledSign, Sketch, TopK
 from strategies.shared import codecs
 from strategies.shared.codecs import requested_compression
-from strategies.shared.quantization import numbers, quantized
+from strategies.shared.quantization import dequantize, quantize
 
 F4 = np.dtype(np.float32)
 EVERY = [
@@ -49,15 +49,15 @@ def sent(compression: Compression, values: np.ndarray, seed: int = 3) -> np.ndar
 
 def test_whole_levels_by_hand() -> None:
     """Of 2 bits there are four levels, 0 to 3 here: 00, 10, 01, 11 with the lowest bit first."""
-    code = quantized(array(0, 1, 2, 3), 2, seed=5)
+    code = quantize(array(0, 1, 2, 3), 2, seed=5)
     assert code == floats(0, 3) + bytes([0b00100111])
-    assert numbers(code, 4, 2, F4).tolist() == [0, 1, 2, 3]
+    assert dequantize(code, 4, 2, F4).tolist() == [0, 1, 2, 3]
 
 
 def test_one_bit_is_the_least_or_the_largest_number() -> None:
     """The paper's rule: the largest with probability (h - h_min) / (h_max - h_min)."""
     values = array(-1, 0, 2, 3)
-    actual = np.array([numbers(quantized(values, 1, seed), 4, 1, F4) for seed in range(4000)])
+    actual = np.array([dequantize(quantize(values, 1, seed), 4, 1, F4) for seed in range(4000)])
     assert set(actual.ravel().tolist()) == {-1, 3}
     assert (actual == 3).mean(0) == pytest.approx([0, 0.25, 0.75, 1], abs=0.03)
 
@@ -67,7 +67,7 @@ def test_a_number_goes_to_a_level_beside_it_and_is_itself_on_average(bits: int) 
     values = np.random.default_rng(0).normal(size=40)
     step = (values.max() - values.min()) / (2**bits - 1)
     actual = np.array(
-        [numbers(quantized(values, bits, seed), 40, bits, values.dtype) for seed in range(900)]
+        [dequantize(quantize(values, bits, seed), 40, bits, values.dtype) for seed in range(900)]
     )
     levels = (actual - values.min()) / step
     assert np.abs(levels - levels.round()).max() < 1e-6

@@ -19,7 +19,7 @@ from strategies.shared.compression import Compression
 @pytest.mark.parametrize(
     ("base", "name", "meant"),
     [
-        (FedAvg, "choose_judge", "choose_judges"),
+        (FedAvg, "choose_evaluator", "choose_evaluators"),
         (FedAvg, "take_steps", "take_step"),
         (ServerOptimizer, "scale_layer", "scale_layers"),
         (Mask, "mask_value", "mask_values"),

@@ -18,8 +18,8 @@ def test_a_failed_node_answers_the_message_that_it_was_sent() -> None:
     flower_private.become_server()
     requests = [Message(RecordDict(), 7, "train") for _ in range(2)]
     for request in requests:
-        flower_private.stamp(request)
-    reply = flower_private.failed(requests[1], "out of memory")
+        flower_private.assign_message_id(request)
+    reply = flower_private.make_failed_reply(requests[1], "out of memory")
     assert reply.error.reason == "out of memory"
     assert reply.metadata.reply_to_message_id == requests[1].metadata.message_id
     assert requests[0].metadata.message_id != requests[1].metadata.message_id
