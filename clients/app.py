@@ -121,7 +121,7 @@ def check_training(
 
     They may ask for the corrections ``known``, and for ``compressions``.
     """
-    compression = requested_compression(config, compressions)
+    compression = requested_compression(config, compressions) if protocol.COMPRESSION in config else None
     restricted = compression is not None and compression.restricts
     requested = requested_corrections(config, known)
     if not training.can_correct and (restricted or requested):
