@@ -113,7 +113,8 @@ class ClientRound:
     def __init__(self, node: Node, message: Message, context: Context) -> None:
         self.node, self.message, self.state = node, message, context.state
         self.kept = self._keeps_state()  # of rounds before; a node that was restarted has lost it
-        self.memory = client_state.load(self.state, message.metadata.group_id)
+        self.group = message.metadata.group_id  # of nodes with a model of their own; empty without groups
+        self.memory = client_state.load(self.state, self.group) if self.group else self.state
         self.sent, self.frozen = load_sent(node, message, self.state)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
@@ -208,7 +209,8 @@ class ClientRound:
         else:
             values = {k: t.clone() for k, t in model.state_dict().items() if k not in self.frozen}
             arrays = {protocol.ARRAYS: to_array_record(values)}
-        client_state.save(self.memory, self.state, self.message.metadata.group_id)
+        if self.group:
+            client_state.save(self.memory, self.state, self.group)
         reply = make_reply(self.message, metrics, dict(ChainMap(arrays, *records)))
         if self.noise is not None:
             add_to_config(reply, {protocol.PRIVACY: protocol.LOCAL})
