@@ -69,18 +69,8 @@ def text(
     columns = {"text": column, "label": label, "writer": writer}
     given = None if tokenizer is None else read_tokenizer(tokenizer, vocabulary)
     files = [Path(one) for one in (name, test_split) if one is not None and Path(one).exists()]
-    settings = (
-        name,
-        columns,
-        subset,
-        train_split,
-        test_split,
-        length,
-        vocabulary,
-        given,
-        RULE_VERSION,
-        READING_VERSION,
-    )
+    source = name, columns, subset, train_split, test_split
+    settings = *source, length, vocabulary, given, RULE_VERSION, READING_VERSION
 
     def build() -> dict[str, np.ndarray]:
         tables = _read(name, subset, [train_split, test_split], columns)

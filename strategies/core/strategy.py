@@ -120,7 +120,7 @@ class KeywordAdviceMeta(ABCMeta):
         return Signature([parameter for name, parameter in taken.items() if name != "self"])
 
 
-class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=KeywordAdviceMeta):
+class BaseStrategy(Strategy, flower_names.HasHooks, metaclass=KeywordAdviceMeta):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
     is_resumable: ClassVar[bool] = (
