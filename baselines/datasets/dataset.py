@@ -82,10 +82,6 @@ class Dataset:
         """The shape of one input as a list; for several inputs, a tuple or dict of lists."""
         return apply_to_each(lambda values: list(values.shape[1:]), self.train_inputs)
 
-    def seen_by(self, partition_id: int) -> Transform | None:
-        """Return the transform of a node."""
-        return self.transform if self.node_transform is None else self.node_transform(partition_id)
-
     def labels_of(self, part: str) -> np.ndarray | None:
         """Return the labels for partitioners in ``train`` or ``test``; None if there are none."""
         given, targets = {

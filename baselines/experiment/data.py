@@ -16,7 +16,7 @@ from baselines.datasets.local import SiteData
 from baselines.errors import DataError, UserError
 from baselines.partitioners import Partitioner, checked, split_node
 from clients import Classification, Examples, LazyRows
-from clients.examples import Transform, tensors_of
+from clients.examples import tensors_of
 from strategies.shared.seeding import Purpose, generator
 
 from . import config
@@ -215,11 +215,10 @@ class NodeData:
         _, test = split_node(held, labels, share, draw())
         return [(np.setdiff1d(mine, test), np.intersect1d(mine, test)) for mine in parts]
 
-    def examples(
-        self, rows: np.ndarray, transform: Transform | None, *, augmented: bool = False
-    ) -> Examples:
-        """Return examples of the training set."""
+    def examples(self, rows: np.ndarray, partition_id: int, *, augmented: bool = False) -> Examples:
+        """Return examples of the training set, as a node sees them."""
         data, augment = self.dataset, self.dataset.augment if augmented else None
+        transform = data.transform if data.node_transform is None else data.node_transform(partition_id)
         return Examples(
             data.train_inputs,
             data.train_targets,

@@ -435,13 +435,13 @@ class Experiment(ExperimentSpec):
         return {}
 
     def _node(self, partition_id: int) -> Node:
-        (train, test), transform = self.partitions[partition_id], self.dataset.seen_by(partition_id)
+        train, test = self.partitions[partition_id]
         return Node(
             self.node_model,
             self.training,
             self.dataset.task,
-            self.node_data.examples(train, transform, augmented=True),
-            self.node_data.examples(test, transform),
+            self.node_data.examples(train, partition_id, augmented=True),
+            self.node_data.examples(test, partition_id),
             self.settings.seed,
             partial(self.model, partition_id),
             self.frozen,
@@ -457,7 +457,7 @@ class Experiment(ExperimentSpec):
     @property
     def validation_examples(self) -> Examples:
         """The examples set aside, transformed as node 0's: ``transform`` may be the test set's own."""
-        return self.node_data.examples(self.node_data.validation_rows, self.dataset.seen_by(0))
+        return self.node_data.examples(self.node_data.validation_rows, 0)
 
     @cached_property
     def server_inputs(self) -> Examples:
@@ -479,8 +479,8 @@ class Experiment(ExperimentSpec):
                 f"server_inputs={name}: its inputs {fault}, expected some of shape {self.input_shape} here; "
                 "choose another data set"
             )
-        rows, share = torch.arange(len(data.train_targets)), self.settings.device_memory_share
-        return Examples(data.train_inputs, data.train_targets, rows, data.seen_by(0), memory_share=share)
+        rows = np.arange(len(data.train_targets))
+        return NodeData(self.settings, data, self.partitioner).examples(rows, 0)
 
 
 @lru_cache(maxsize=4)
