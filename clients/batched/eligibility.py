@@ -4,7 +4,7 @@ Before training: nothing that a node does may be passed over. In training: the b
 with one node's own, once for each shape of a batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from inspect import isfunction
 from typing import ClassVar
 
@@ -139,16 +139,6 @@ def _shared(one: Examples, other: Examples) -> bool:
 # What keeps nodes from being batched: rows of the table in baselines/experiment/compatibility.py.
 
 
-def _obstacle(choice: str, reason: str, find: Callable[[Sequence[Node]], str | bool | None]) -> Conflict:
-    """Return a row; ``find`` returns its message, or whether it holds, and then the message is ``reason``."""
-
-    def message(nodes: Sequence[Node]) -> str | None:
-        obstacle = find(nodes)
-        return reason if obstacle is True else obstacle or None
-
-    return Conflict(choice, BATCH_OPTION, reason, message)
-
-
 def _find_own_method(nodes: Sequence[Node]) -> str | None:
     first = nodes[0]
     for part, base in ((first.training, LocalTraining), (first.train, Examples)):
@@ -186,52 +176,68 @@ def _find_personal(nodes: Sequence[Node]) -> str | None:
 
 BATCH_OPTION = "runtime.batch_clients=true"
 OBSTACLES = (  # in this order
-    _obstacle(
+    Conflict(
         "client=keep_trace, or a class of your own",
+        BATCH_OPTION,
         "its own methods would be passed over",
         _find_own_method,
     ),
-    _obstacle(
+    Conflict(
         "models of the nodes' own",
+        BATCH_OPTION,
         "nodes have models of their own",
         lambda nodes: any(node.model is not nodes[0].model for node in nodes),
     ),
-    _obstacle(
+    Conflict(
         "tasks of the nodes' own",
+        BATCH_OPTION,
         "nodes have tasks of their own",
         lambda nodes: any(node.task != nodes[0].task for node in nodes),
     ),
-    _obstacle(
+    Conflict(
         "local training of the nodes' own",
+        BATCH_OPTION,
         "nodes train differently",
         lambda nodes: any(node.training != nodes[0].training for node in nodes),
     ),
-    _obstacle("client_optimizer=adamp, rmsgd", "they look at whole layers", _find_whole_layers),
-    _obstacle("an optimiser with hooks", "they would be passed over", _find_hooks),
-    _obstacle("client.keep_optimizer=true", "each optimiser has a state of its own", _find_kept_optimizer),
-    _obstacle("personal=", "nodes come to models of their own", _find_personal),
-    _obstacle(
+    Conflict(
+        "client_optimizer=adamp, rmsgd", BATCH_OPTION, "they look at whole layers", _find_whole_layers
+    ),
+    Conflict("an optimiser with hooks", BATCH_OPTION, "they would be passed over", _find_hooks),
+    Conflict(
+        "client.keep_optimizer=true",
+        BATCH_OPTION,
+        "each optimiser has a state of its own",
+        _find_kept_optimizer,
+    ),
+    Conflict("personal=", BATCH_OPTION, "nodes come to models of their own", _find_personal),
+    Conflict(
         "a model with batch normalisation",
+        BATCH_OPTION,
         "the model has buffers",
         lambda nodes: next(nodes[0].model.buffers(), None) is not None,
     ),
-    _obstacle(
+    Conflict(
         "data of several inputs",
+        BATCH_OPTION,
         "examples are of several tensors",
         lambda nodes: has_several_inputs(nodes[0].train.inputs),
     ),
-    _obstacle(
+    Conflict(
         "dataset=local",
+        BATCH_OPTION,
         "nodes hold data of their own",
         lambda nodes: any(not _shared(node.train, nodes[0].train) for node in nodes),
     ),
-    _obstacle(
+    Conflict(
         "data held differently",
+        BATCH_OPTION,
         "nodes hold their data differently",
         lambda nodes: any(type(node.train) is not type(nodes[0].train) for node in nodes),
     ),
-    _obstacle(
+    Conflict(
         "dataset.load.augment",
+        BATCH_OPTION,
         "the data are augmented",
         lambda nodes: any(node.train.augment is not None for node in nodes),
     ),

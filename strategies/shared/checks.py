@@ -107,8 +107,8 @@ class Conflict:
     ----------
     choice, other : as the command line has them
     reason : why, in a few words
-    find : returns the message for what is known (an experiment, or a round's nodes); None where at most one
-        of the two is chosen
+    find : returns the message for what is known (an experiment, or a round's nodes), or True if it is
+        ``reason``; None or False where at most one of the two is chosen
     checked_by : in place of ``find``, the full name of what refuses them, in plain Python, too
     example : overrides that choose both; empty where the options in conf/ cannot
     """
@@ -116,12 +116,14 @@ class Conflict:
     choice: str
     other: str
     reason: str
-    find: Callable[[Any], str | None] | None = None
+    find: Callable[[Any], str | bool | None] | None = None
     checked_by: str = ""
     example: str = ""
 
 
 def first_message(conflicts: Iterable[Conflict], known: Any) -> str | None:
     """Return the message of the first row whose choices are both made; None where there is none."""
-    messages = (conflict.find(known) for conflict in conflicts if conflict.find)
-    return next((message for message in messages if message), None)
+    for conflict in conflicts:
+        if conflict.find and (message := conflict.find(known)):
+            return conflict.reason if message is True else str(message)
+    return None
