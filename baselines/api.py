@@ -46,9 +46,9 @@ def run(
     choices : settings by name: a plain value (``rounds=20``), or for a group of options an object
         (``strategy=FedCM(alpha=0.1)``, ``mask=AgreementMask(tau=0.4)``), a class, a function or a
         ``functools.partial`` of one (``model=partial(Net, hidden=32)``, which each node calls for itself), or a
-        list of them (``corrections=[Moon, partial(FedSAM, rho=0.1)]``). Fields that a strategy object
-        leaves at
-                FedAvg's defaults follow the settings, as ``mask=agreement`` beside ``strategy=FedCM()``
+        list of them (``corrections=[Moon, partial(FedSAM, rho=0.1)]``); corrections can have names
+        (``corrections={"sharp": FedSAM}``). Fields that a strategy object leaves at FedAvg's defaults follow
+        the settings, as ``mask=agreement`` beside ``strategy=FedCM()``
 
     Raises
     ------

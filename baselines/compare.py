@@ -1,8 +1,10 @@
-"""python -m baselines.compare FOLDER...: the runs of a sweep as tables and a figure.
+"""python -m baselines.compare FOLDER...: show the runs of a sweep as tables and a figure.
 
-Runs that differ only in their seed are one line: mean and standard deviation over seeds. "node
-accuracy" is the last one on the nodes' own test data, where they keep any. The table is also written in
-Markdown beside the figure, and with --latex and --csv as .tex and .csv.
+    python -m baselines.compare multirun/mine --paired fedavg
+
+Runs that differ only in their seed share a line, with the mean and the standard deviation over seeds. "node
+accuracy" is the last accuracy on the nodes' own test data, where nodes keep any. The table is also written
+as Markdown beside the figure; --latex and --csv add .tex and .csv files.
 """
 
 if not __package__:  # called by its file
@@ -13,6 +15,7 @@ import sys
 from pathlib import Path
 
 from .errors import UserError
+from .experiment.overrides import HelpParagraphs
 from .reports import BANDS, WIDTHS, X_AXES
 
 
@@ -30,7 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m baselines.compare", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m baselines.compare", description=__doc__, formatter_class=HelpParagraphs
+    )
     add = parser.add_argument
     add("folders", nargs="+", type=Path, help="run folders, or folders of run folders")
     metric_help = "what to show: mae, node-test/accuracy; may come several times (default: the test set's)"

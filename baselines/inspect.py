@@ -1,11 +1,11 @@
 """python -m baselines.inspect: see a partition or a model before training.
 
-    python -m baselines.inspect partitioner=dominant_labels dataset=mnist num_nodes=10
+    python -m baselines.inspect partitioner=dominant_labels dataset=mnist
     python -m baselines.inspect model=cnn6 dataset=mnist
 
-It takes the overrides of ``baselines.run``. A partitioner on the command line shows how many examples of
-each label each node holds, as a table and as a figure; a model shows its layers and what they cost; without
-either, both are shown. Exit status: 0, or 2 after a user's mistake.
+With partitioner= it shows how many examples of each label every node holds, as a table and a figure. With
+model= it shows the layers and what they cost. Without either it shows both. It takes all settings of
+baselines.run. Exit status: 0, or 2 after a user's mistake.
 """
 
 if not __package__:  # called by its file, or instead of Python's own inspect by python baselines/run.py
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from .errors import UserError
-from .experiment.overrides import add_config_dir, with_config_dir
+from .experiment.overrides import HelpParagraphs, add_config_dir, with_config_dir
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,9 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m baselines.inspect",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpParagraphs,
     )
-    parser.add_argument("overrides", nargs="*", help="as for baselines.run")
+    parser.add_argument("overrides", nargs="*", help="settings, as for baselines.run")
     add_config_dir(parser)
     figure = Path("outputs", "partition.png")
     parser.add_argument("--figure", type=Path, default=figure, help=f"where to draw (default: {figure})")

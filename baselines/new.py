@@ -1,4 +1,4 @@
-"""python -m baselines.new: begin a method of your own: its code, its option, and a test of both.
+"""python -m baselines.new NAME: begin a method of your own.
 
     python -m baselines.new FedMine
     python -m baselines.new Pull --kind correction --folder mylab
@@ -6,9 +6,10 @@
     python -m baselines.new Mixed --kind personal
     PYTHONPATH=. python -m pytest mylab
 
-The new method works as it is, so that the test passes: a reduction to FedAvg, and a loop
-in plain PyTorch that gives the same model. Change all three together. Exit status: 0, or 2 after a user's
-mistake.
+It writes a class, the option that chooses it, and a test. The method works as it is, so the test passes: it
+checks the reduction to FedAvg, and compares with a loop in plain PyTorch. Change the three together.
+
+Exit status: 0, or 2 after a user's mistake.
 """
 
 if not __package__:  # called by its file
@@ -22,6 +23,7 @@ from pathlib import Path
 from string import Template
 
 from .errors import UserError
+from .experiment.overrides import HelpParagraphs
 
 STRATEGY = '''"""$name: what is new, in a sentence. Authors, title, venue and year; the equation.
 
@@ -432,11 +434,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m baselines.new",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpParagraphs,
     )
-    parser.add_argument("name", help="of the class, as FedMine")
-    parser.add_argument("--kind", choices=KINDS, default="strategy", help="what it is (default: strategy)")
-    parser.add_argument("--folder", type=Path, default=Path("mylab"), help="where (default: mylab)")
+    parser.add_argument("name", help="of the new class, as FedMine")
+    kinds = f"kind of method: {', '.join(KINDS)} (default: strategy)"
+    parser.add_argument("--kind", choices=KINDS, default="strategy", metavar="KIND", help=kinds)
+    parser.add_argument(
+        "--folder", type=Path, default=Path("mylab"), help="where to write it (default: mylab)"
+    )
     return parser
 
 

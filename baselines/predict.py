@@ -1,21 +1,25 @@
 """python -m baselines.predict: classify the rows of a new file with the model of a run.
 
     python -m baselines.predict outputs/first new.csv --output predictions.csv
-    python -m baselines.predict outputs/first images/ --output predictions.csv --model node3
+    python -m baselines.predict outputs/first images/ --model node3
     python -m baselines.predict outputs/first --export model.onnx
 
-The file is read as a site of the run reads its own: a table with the schema's columns, an .npz file, or a
-folder of images; raw, neither scaled nor normalised. The output has a line for each row (its number, from
-1, or the image's file name), the predicted class and the probability of each class. Where the model's
-outputs are not finite, a row has no prediction. Labels may be missing; of the rows that have one, accuracy,
-loss and the recall of each class are printed, by the definitions that the run was evaluated with: NaN where
-a row has no prediction. Without --output, only these are printed.
+--output writes a line for each row: its number from 1 (or the image's file name), the predicted class, and
+the probability of each class. A row has no prediction where the model's outputs are not finite.
+
+DATA is a table with the schema's columns, an .npz file, or a folder of images. Give raw values, neither
+scaled nor normalised.
+
+Labels may be missing. For the rows that have one, accuracy, loss and the recall of each class are printed,
+defined as in the run's own evaluation. They are NaN where a row has no prediction.
 
 --export writes a model that takes raw rows and returns probabilities: .onnx (pip install -e '.[onnx]') or
-TorchScript (.pt). Exit status: 0, or 2 after a user's mistake.
+TorchScript (.pt).
 
-The model's class is the one that config.yaml in RUN names, and loading it imports that class from this
-installation; nothing else of RUN is executed. Use runs only from people whom you trust to choose that class.
+Only use runs of people whom you trust: loading a model imports the class that config.yaml in RUN names. The
+class comes from this installation; nothing else in RUN is executed.
+
+Exit status: 0, or 2 after a user's mistake.
 """
 
 import argparse
@@ -32,6 +36,7 @@ from .engine import exported
 from .engine.environment import write_atomically
 from .engine.predictor import Measures, Prediction, Predictor, predictor_of
 from .errors import UserError
+from .experiment.overrides import HelpParagraphs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m baselines.predict",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpParagraphs,
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the folder of a run with save= or checkpoint_every=")

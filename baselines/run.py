@@ -165,7 +165,7 @@ def run_experiment(overrides: str, folder: Path) -> None:
 
     set_log_colors()
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    experiment = experiments.load(overrides)
+    experiment = experiments.load_anew(overrides)
     if experiment.settings.resume and resume.is_finished(experiment, folder):
         console.print(f"finished already: {folder}{resume.describe_missing_outputs(experiment, folder)}")
         check_divergence(experiment, folder)

@@ -51,7 +51,7 @@ def client_app(
     Parameters
     ----------
     node_of : builds the node that a message is for
-    describe : turns an error into what the server is told of a site that takes no part
+    describe : turns an error into the reason that the server receives from a site that takes no part
     mods : Flower mods, wrapped around every handler
     """
     app = ClientApp(mods=list(mods))
@@ -121,7 +121,7 @@ def check_training(
 
     They may ask for the corrections ``known``, and for ``compressions``.
     """
-    compression = requested_compression(config, compressions)
+    compression = requested_compression(config, compressions) if protocol.COMPRESSION in config else None
     restricted = compression is not None and compression.restricts
     requested = requested_corrections(config, known)
     if not training.can_correct and (restricted or requested):

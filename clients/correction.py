@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from strategies.shared import protocol
 from strategies.shared.arrays import values_of
-from strategies.shared.flower_names import accept_old_names, warn_of_misspelt_hooks, warn_of_old_names
+from strategies.shared.flower_names import HasHooks, accept_old_names, warn_of_old_names
 
 from .examples import Examples, Inputs
 from .fast.trace import Step
@@ -55,6 +55,11 @@ class GradientTransform:
     def of(self, places: Sequence[int]) -> "GradientTransform":
         """Return the edit of these parameters alone."""
         return replace(self, fixed=[[tensors[k] for k in places] for tensors in self.fixed])
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return str(getattr(self.apply, "__qualname__", self.apply))
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -126,7 +131,7 @@ RENAMED = {  # what a correction defines: the old names, for one release, and th
 }
 
 
-class Correction:
+class Correction(HasHooks):
     """The change of one round to loss or gradients; its constructor takes a :class:`RoundStart`."""
 
     config_key: ClassVar[str] = ""  # the message's configuration asks for it by this key, if not with 0
@@ -137,10 +142,9 @@ class Correction:
     gradient_transform: GradientTransform | None = None  # what it does to gradients, if one can say it
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Accept the old names of what the class defines, and name misspelt ones."""
+        """Accept the old names of what the class defines."""
         super().__init_subclass__(**settings)
         accept_old_names(cls, RENAMED)
-        warn_of_misspelt_hooks(cls)
 
     @property
     def edit(self) -> GradientTransform | None:
@@ -255,6 +259,7 @@ class Correction:
             else self.gradient_transform.of(places)
         )
         edited = edit(gradients, [parameters[k].detach() for k in places])
+        require_gradients(f"{type(self).__name__}.gradient_transform", edited, gradients)
         for k, gradient in zip(places, edited, strict=True):
             parameters[k].grad = gradient
 
@@ -277,6 +282,41 @@ class Correction:
 for _old, _new in RENAMED.items():  # for a class that calls ``super()`` by an old name
     if _old not in vars(Correction):
         setattr(Correction, _old, vars(Correction)[_new])
+
+
+def require_gradients(name: str, gradients: object, parameters: Sequence[Tensor]) -> None:
+    """Raise ``ValueError`` where ``name``, a hook, returns no list of a gradient for each parameter."""
+    count = len(parameters)
+    expected = f"expected a list of {count} tensors, one for each trained parameter and shaped as it"
+    if not isinstance(gradients, list | tuple):
+        raise ValueError(f"{name} returns {_describe(gradients)} for gradients: {expected}")
+    if len(gradients) != count:
+        raise ValueError(f"{name} returns {len(gradients)} gradients: {expected}")
+    for k, (gradient, p) in enumerate(zip(gradients, parameters, strict=True)):
+        if not isinstance(gradient, Tensor) or gradient.shape != p.shape:
+            raise ValueError(f"{name} returns {_describe(gradient)} as gradient {k}: {expected}")
+
+
+def require_step(name: str, returned: object) -> None:
+    """Raise ``ValueError`` where ``name``, a step, returns no pair of gradients and sums of metrics."""
+    if not (isinstance(returned, list | tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
+        raise ValueError(
+            f"{name} returns {_describe(returned)}: expected a pair, the gradients and the sums of the metrics"
+        )
+
+
+def require_records(name: str, records: object) -> None:
+    """Raise ``ValueError`` where ``name``, a hook, returns no ArrayRecords by name."""
+    if not (isinstance(records, Mapping) and all(isinstance(r, ArrayRecord) for r in records.values())):
+        raise ValueError(
+            f"{name} returns {_describe(records)}: expected ArrayRecords by name, {{}} for none"
+        )
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def get_transforms(corrections: Sequence[Correction]) -> list[GradientTransform] | None:

@@ -19,7 +19,14 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from strategies.shared.arrays import view_values
 from strategies.shared.checks import require
 
-from .correction import Correction, GradientTransform, OptimizerFactory, Tensors, get_transforms
+from .correction import (
+    Correction,
+    GradientTransform,
+    OptimizerFactory,
+    Tensors,
+    get_transforms,
+    require_gradients,
+)
 
 logger = logging.getLogger("flwr.clients")
 
@@ -69,7 +76,9 @@ class GradientPipeline:
         gradients: Tensors = list(raw_gradients)
         for edit in self.edits:
             fixed = [self._first(tensors, gradients) for tensors in edit.fixed]
-            gradients = edit.apply(gradients, values, *fixed, *edit.numbers)
+            edited = edit.apply(gradients, values, *fixed, *edit.numbers)
+            require_gradients(f"gradient_transform {edit.name}", edited, gradients)
+            gradients = edited
         if self.clip is not None:
             gradients = self.clip(gradients, self.limit)
         if self.decay:

@@ -28,7 +28,7 @@ from strategies.shared.compression import Compression
 from strategies.shared.seeding import Purpose, generator, torch_seed
 
 from .compression import UpdateEncoder
-from .correction import Correction, RoundStart
+from .correction import Correction, RoundStart, require_records
 from .examples import Examples
 from .frozen import Frozen, check_unchanged, complete_model, has_other_state, join_frozen
 from .methods.fedcm import ClientMomentum, MimeMomentum
@@ -112,10 +112,10 @@ class ClientRound:
 
     def __init__(self, node: Node, message: Message, context: Context) -> None:
         self.node, self.message, self.state = node, message, context.state
-        self.has_saved_state = (
-            self._keeps_state()
-        )  # of rounds before; a node that was restarted has lost it
-        self.memory = client_state.load(self.state, message.metadata.group_id)
+        # of rounds before; a node that was restarted has lost it
+        self.has_saved_state = self._keeps_state()
+        self.group = message.metadata.group_id  # of nodes with a model of their own; empty without groups
+        self.memory = client_state.load(self.state, self.group) if self.group else self.state
         self.sent, self.frozen = load_sent(node, message, self.state)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
@@ -186,7 +186,10 @@ class ClientRound:
         """Return the reply; under local privacy it has only what has noise or does not depend on the data."""
         model = self.node.model
         parameters = [p for p in model.parameters() if p.requires_grad]
-        records = [correction.on_round_end(parameters, metrics) for correction in self.corrections]
+        records = []
+        for correction in self.corrections:
+            records.append(correction.on_round_end(parameters, metrics))
+            require_records(f"{type(correction).__name__}.on_round_end", records[-1])
         self._require_remembers()
         if self.training.private:
             withhold(model, self.training.private, self.sent, self.memory)
@@ -207,7 +210,8 @@ class ClientRound:
         else:
             values = {k: t.clone() for k, t in model.state_dict().items() if k not in self.frozen}
             arrays = {protocol.ARRAYS: to_array_record(values)}
-        client_state.save(self.memory, self.state, self.message.metadata.group_id)
+        if self.group:
+            client_state.save(self.memory, self.state, self.group)
         reply = make_reply(self.message, metrics, dict(ChainMap(arrays, *records)))
         if self.noise is not None:
             add_to_config(reply, {protocol.PRIVACY: protocol.LOCAL})

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import BoundArguments, signature
 from itertools import repeat
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from flwr.app import RecordDict
@@ -16,11 +16,11 @@ from torch.optim import Optimizer
 
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count, void_measures
-from strategies.shared.flower_names import warn_of_misspelt_hooks
+from strategies.shared.flower_names import HasHooks
 from strategies.shared.seeding import Purpose, generator
 
 from . import optimizer_step
-from .correction import Correction, OptimizerFactory, RoundStart
+from .correction import Correction, OptimizerFactory, RoundStart, require_gradients, require_step
 from .examples import Examples, Inputs, compute_outputs
 from .fast.gradient import EAGER, count_step, get_gradient
 from .fast.trace import Step
@@ -79,9 +79,10 @@ class CorrectedTask:
 
 def _require_number(correction: Correction, hook: str, loss: Tensor) -> Tensor:
     """Return a correction's loss, or raise ``ValueError`` where it is no single number."""
-    if isinstance(loss, Tensor) and loss.numel() != 1:
-        name, shape = type(correction).__name__, list(loss.shape)
-        raise ValueError(f"{name}.{hook} returns shape {shape}: expected one number, e.g. its mean")
+    if loss is None or (isinstance(loss, Tensor) and loss.numel() != 1):
+        what = "None" if loss is None else f"shape {list(loss.shape)}"
+        name = type(correction).__name__
+        raise ValueError(f"{name}.{hook} returns {what}: expected one number, e.g. its mean")
     return loss
 
 
@@ -105,8 +106,25 @@ def make_gradient(
         CorrectedTask(model, task, adding) if adding else get_gradient(model, task).for_round(trace, after)
     )
     for correction in corrections:
-        step = correction.wrap_gradient(step)
+        step = _wrap_gradient(correction, step)
     return step
+
+
+def _wrap_gradient(correction: Correction, step: Step) -> Step:
+    """Return a step in a correction's hands; what that returns is checked."""
+    name, wrapped = f"{type(correction).__name__}.wrap_gradient", correction.wrap_gradient(step)
+    if wrapped is step:
+        return step
+    if not callable(wrapped):
+        raise ValueError(f"{name} returns no function: expected one that does what its argument does")
+
+    def checked(parameters: Sequence[Tensor], *batch: Tensor) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        returned = wrapped(parameters, *batch)
+        require_step(f"{name}'s function", returned)
+        require_gradients(f"{name}'s function", returned[0], parameters)
+        return returned
+
+    return checked
 
 
 CorrectionFactory = Callable[[RoundStart], Correction]  # mostly a class with its settings
@@ -265,7 +283,7 @@ class StepDecay(Schedule):
         return float(self.gamma ** ((server_round - 1) // self.every))
 
 
-class Personal:
+class Personal(HasHooks):
     """A personal method, by which nodes have models of their own; this base class changes nothing.
 
     It changes nothing on the server, and two things on the node: how the local update is taken
@@ -276,11 +294,6 @@ class Personal:
 
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     has_fixed_start: ClassVar[bool] = False  # whether the model before the first step is to be the server's
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        """Name the misspelt ones of a class's methods."""
-        super().__init_subclass__(**settings)
-        warn_of_misspelt_hooks(cls)
 
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
         """Raise ``ValueError`` for a model, or private layers, that the method cannot work with."""
@@ -308,7 +321,7 @@ class Personal:
 
 
 @dataclass(frozen=True)
-class LocalUpdate:
+class LocalUpdate(HasHooks):
     """A node's local training in one round, before a personal method changes it.
 
     Parameters
@@ -395,7 +408,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalTraining:
+class LocalTraining(HasHooks):
     """How a node trains in one round.
 
     Parameters

@@ -17,7 +17,11 @@ Deviations: a fixed number of steps, few by default, where the paper takes up to
 labelled examples. The authors' code weights teachers by their validation accuracy if told to, and by default
 averages divergences; its published commands average logits, as here. Models predict in evaluation mode, so that
 the student's running statistics stay the nodes' mean, and dropout is off. All nodes have the same model:
-prototypes of several sizes are left out. Reduction: ``distillation.steps`` = 0 is FedAvg, bit for bit.
+prototypes of several sizes are left out.
+
+Where nodes' models hardly differ, as after small client steps, the divergence's gradient is close to rounding,
+and Adam moves along it as fast as along any other. Two programs with the same rule then differ by far more than
+rounding, in float32 above all. Reduction: ``distillation.steps`` = 0 is FedAvg, bit for bit.
 """
 
 from dataclasses import dataclass, field

@@ -7,7 +7,7 @@ one group of all nodes is the inner strategy, bit for bit.
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -42,6 +42,9 @@ class StrategyWrapper(BaseStrategy):
 
     def train_config(self) -> dict[str, ConfigScalar]:
         return self.inner.train_config()
+
+    def known_partitions(self) -> Mapping[int, int]:
+        return self.inner.known_partitions()
 
     def participation_counts(self) -> dict[str, dict[str, int]]:
         return self.inner.participation_counts()

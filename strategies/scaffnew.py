@@ -13,7 +13,7 @@ and sent to all nodes; ``client.local_epochs`` and ``client.local_steps`` do not
 it gets w[t+1], at the start of its next round; nothing else is sent.
 
 The h_k sum to 0, as they must at the optimum, only where w[t+1] is that mean. So other parts are refused, and
-a round without a sound reply of every node takes no step: each node is told, and leaves h_k as it was
+a round without a sound reply of every node takes no step: each node receives a message, and leaves h_k as it was
 (:mod:`clients.methods.scaffnew`). Reduction: the first round, where all h_k are 0, is FedAvg with uniform
 weights; with p = 1 every round is, with one local step, to rounding.
 """

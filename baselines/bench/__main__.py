@@ -1,8 +1,9 @@
-"""python -m baselines.bench [WORKLOAD...]: each workload beside its limit and its alternatives.
+"""python -m baselines.bench [WORKLOAD...]: time each workload beside its limit and its alternatives.
 
-Prints a table, and writes benchmarks.csv and benchmarks.md (the same table with the machine's description).
-Exit status: 0, 1 when a workload failed, 2 after a user's mistake. A workload whose data are not there is
-skipped with a line.
+It prints a table, and writes benchmarks.csv and benchmarks.md (the same table, with the machine's
+description). A workload whose data are missing is skipped, with a line.
+
+Exit status: 0; 1 when a workload failed; 2 after a user's mistake.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from baselines.errors import UserError
+from baselines.experiment.overrides import HelpParagraphs
 
 from . import gpu, report
 from .by_hand import Client, Processes, addmm, loop
@@ -103,7 +105,9 @@ def main(arguments: list[str] | None = None, workloads: tuple[Workload, ...] = W
 
 def _parser(workloads: tuple[Workload, ...]) -> argparse.ArgumentParser:
     names = ", ".join(workload.name for workload in workloads)
-    parser = argparse.ArgumentParser(prog="python -m baselines.bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m baselines.bench", description=__doc__, formatter_class=HelpParagraphs
+    )
     add = parser.add_argument
     add("workloads", nargs="*", metavar="WORKLOAD", help=f"of {names}; none for all")
     add("--device", help="the workloads for an accelerator, on this device: cuda")

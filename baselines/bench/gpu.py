@@ -1,12 +1,13 @@
-"""An accelerator: ``python -m baselines.bench --device cuda``, and scripts/test-gpu, what holds on one GPU.
+"""scripts/test-gpu: check on one GPU what this project promises, and measure it, in ten minutes.
 
-scripts/test-gpu makes one table in ten minutes, without Ray or a network. It runs the tests marked ``gpu``,
-among them that every way to compute a round agrees with a plain loop on the card, and the benchmark. Each
-file of tests and each workload is a process of its own, since a fault on the card spoils its process, and
-none runs longer than there is time: what is not reached is "not seen". The table is also written to gpu.md
-in --output, beside the logs.
+It runs the tests marked gpu and the benchmark (python -m baselines.bench --device cuda). Among the tests:
+every way to compute a round agrees with a plain loop on the GPU. It needs neither Ray nor a network.
 
-Exit status: 0 when all holds, 1 when something does not or was not seen, 2 without a GPU.
+One table shows the results; it is also written to gpu.md in --output, beside the logs. Each file of tests and
+each workload has its own process, since a fault on the GPU spoils its process. Each ends within the time that
+is left; what is not reached is "not seen".
+
+Exit status: 0 when all holds; 1 when something does not or was not seen; 2 without a GPU.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import log_softmax
 
 from baselines.experiment.experiment import Experiment, load
-from baselines.experiment.overrides import ROOT
+from baselines.experiment.overrides import ROOT, HelpParagraphs
 from baselines.reports.tables import markdown_table
 from clients.fast.cuda_graphs import capture_graph
 
@@ -424,7 +425,7 @@ def _run(command: Sequence[str], log: Path, deadline: float) -> tuple[str, int |
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="scripts/test-gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="scripts/test-gpu", description=__doc__, formatter_class=HelpParagraphs
     )
     add = parser.add_argument
     add("--device", default="cuda", help="of the benchmark: cuda, or cpu with --small")

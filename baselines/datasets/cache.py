@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -46,7 +47,7 @@ def load_cached(
     name : of the data set, in the file's name
     settings : whatever decides the content besides the sources; compared by its ``repr``
     root : the data folder
-    sources : the arrays' source files and folders; if the size or time of a file changes, the arrays are
+    sources : the arrays' source files and folders; if the size or a time of a file changes, the arrays are
         built anew
     build : makes the arrays
     whole : check every byte before use; False checks only the archive's directory, which is written last
@@ -54,18 +55,21 @@ def load_cached(
     digest = _hash(str(root.resolve()), repr(settings))
     folders = _folders(root) if has_fallback else [root / FOLDER]
     files = [folder / f"{name}-{digest}.npz" for folder in folders]
+    before = stamp(sources)
     for file in files:
-        arrays = _read(file, _stamp(sources), whole)
+        arrays = _read(file, before, whole)
         if arrays is not None:
             return arrays
     built = build()
+    if (after := stamp(sources)) != before:  # downloaded, or replaced while they were read
+        before, built = after, build()
     for file in files:
         try:
-            _write(file, _stamp(sources), built)
+            _write(file, before, built)
         except OSError as error:
             logger.debug("%s: %s", file, error)
             continue
-        arrays = _read(file, _stamp(sources), whole)
+        arrays = _read(file, before, whole)
         if arrays is not None:
             return arrays
     tried = " nor ".join(str(file.parent) for file in files)
@@ -87,22 +91,41 @@ def _folders(root: Path) -> list[Path]:
     return list(dict.fromkeys([root / FOLDER, own]))
 
 
-def _stamp(sources: Sequence[Path]) -> str:
-    """Return a hash of the names, sizes and times of all source files."""
+def stamp(sources: Sequence[Path]) -> str:
+    """Return a hash of the names, sizes and times of all source files.
 
-    def files() -> Iterator[Path]:
-        for source in sources:
-            yield from sorted(source.rglob("*")) if source.is_dir() else [source]
+    A file's last time is that of its replacement, even by one with the same size and time of change.
+    """
+    stats = [(path, path.stat()) for source in sources for path in files_in(source)]
+    return _hash(*(f"{path} {one.st_size} {one.st_mtime_ns} {one.st_ctime_ns}" for path, one in stats))
 
-    stamps = [(str(path), path.stat()) for path in files() if path.is_file()]
-    return _hash(*(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stamps))
+
+def files_in(source: Path) -> Iterator[Path]:
+    """Yield a file itself, or the files of a folder in order, links followed; none of a cache."""
+    if source.is_dir():
+        yield from _files_below(str(source), frozenset({os.path.realpath(source)}))
+    elif source.is_file():
+        yield source
+
+
+def _files_below(folder: str, above: frozenset[str]) -> Iterator[Path]:
+    """Yield a folder's files; ``above`` are the folders around it, to which a link may lead back."""
+    names: list[str] = []
+    with suppress(OSError):  # whoever reads the source reports this
+        names = sorted(os.listdir(folder))
+    for path in (os.path.join(folder, name) for name in names if name != FOLDER):
+        if os.path.isfile(path):
+            yield Path(path)
+        elif os.path.isdir(path) and (place := os.path.realpath(path)) not in above:
+            yield from _files_below(path, above | {place})
 
 
 def _hash(*parts: str) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    text = "\n".join(parts)
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def _write(file: Path, stamp: str, arrays: Mapping[str, np.ndarray]) -> None:
+def _write(file: Path, before: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write the arrays to a temporary file beside ``file`` and move it there."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
@@ -110,17 +133,17 @@ def _write(file: Path, stamp: str, arrays: Mapping[str, np.ndarray]) -> None:
         with open(fresh, "w+b") as stream:
             np.savez(stream, allow_pickle=False, **arrays)
             with zipfile.ZipFile(stream, "a") as archive:
-                archive.comment = stamp.encode()
+                archive.comment = before.encode()
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(fresh, file)
 
 
-def _read(file: Path, stamp: str, whole: bool) -> Arrays | None:
+def _read(file: Path, before: str, whole: bool) -> Arrays | None:
     """Return the file's arrays; None if it is missing, outdated or damaged."""
     try:
         with open(file, "rb") as stream, zipfile.ZipFile(stream) as archive:
-            if archive.comment != stamp.encode():
+            if archive.comment != before.encode():
                 return None
             if whole and (damaged := archive.testzip()):
                 raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")

@@ -29,7 +29,12 @@ from . import environment
 # Flower's records as plain containers of tensors, which torch reads without running code.
 
 
-RECORDS = {record.__name__: record for record in (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)}
+RECORDS: dict[str, Any] = {
+    "ArrayRecord": ArrayRecord,
+    "ConfigRecord": ConfigRecord,
+    "MetricRecord": MetricRecord,
+    "RecordDict": RecordDict,
+}
 
 
 def pack_value(value: Any) -> Any:

@@ -121,6 +121,7 @@ def provenance(experiment: Experiment) -> dict[str, Any]:
         "git_commit": git_commit(),
         "source_hash": source_hash(),
         "own_sources": experiment.own_sources,
+        "files": experiment.files,
         "versions": {"python": platform.python_version()}
         | {package: _version(package) for package in PACKAGES},
         "hardware": {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from pathlib import Path
 from statistics import fmean, median, pvariance
+from types import MappingProxyType
 from typing import Any
 
 from flwr.app import Message, MetricRecord
@@ -298,24 +299,27 @@ def count_compressed_bytes(messages: Iterable[Message]) -> list[int]:
 
 
 def count_round_bytes(
-    messages: Sequence[Message], replies: Sequence[Message], compressed: bool
+    messages: Sequence[Message],
+    replies: Sequence[Message],
+    compressed: bool,
+    partitions: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[str, RoundBytes]:
     """Return a round's bytes, down and up, of all nodes (``global``) and of each (``node 3``).
 
-    A node that does not answer, or whose ClientApp does not say which partition it holds, counts in
-    ``global`` alone.
+    The nodes' add up to the global ones, also where a node is late or fails: ``partitions`` says which
+    partition a node id holds. A node whose partition nobody has said counts in ``global`` alone.
     """
     count = count_compressed_bytes if compressed else count_bytes
     down, up = count(messages), count(replies)
     counts = {GLOBAL_MODEL: {"bytes_down": float(sum(down)), "bytes_up": float(sum(up))}}
-    to_node: dict[int, int] = {}
-    for message, size in zip(messages, down, strict=True):
-        to_node[message.metadata.dst_node_id] = to_node.get(message.metadata.dst_node_id, 0) + size
-    for reply, size in zip(replies, up, strict=True):
-        if (partition := partition_of(reply)) is not None:
-            own = counts.setdefault(f"node {partition}", {"bytes_down": 0.0, "bytes_up": 0.0})
-            own["bytes_down"] += to_node.pop(reply.metadata.src_node_id, 0)  # once
-            own["bytes_up"] += size
+    claimed = {reply.metadata.src_node_id: partition_of(reply) for reply in replies}
+    held = {**partitions, **{node: k for node, k in claimed.items() if k is not None}}
+    sizes = [("bytes_down", m.metadata.dst_node_id, n) for m, n in zip(messages, down, strict=True)]
+    sizes += [("bytes_up", m.metadata.src_node_id, n) for m, n in zip(replies, up, strict=True)]
+    for name, node, size in sizes:
+        if node in held:
+            own = counts.setdefault(f"node {held[node]}", {"bytes_down": 0.0, "bytes_up": 0.0})
+            own[name] += size
     return counts
 
 

@@ -1,6 +1,7 @@
 """Resume a run: whether it can be saved, is finished, and where it continues."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def find_checkpoint(experiment: Experiment, folder: Path) -> Checkpoint | None:
     if saved is None:
         return None
     if not _is_begun_by(experiment, saved, _written(folder)):
-        raise UserError(_another(experiment, folder, LATEST_CHECKPOINT))
+        raise UserError(_describe_other_run(experiment, folder, LATEST_CHECKPOINT))
     if experiment.has_stateful_nodes and saved.nodes is None:
         raise UserError(
             f"{folder / LATEST_CHECKPOINT} lacks the node states: start again with resume=false"
@@ -82,7 +83,7 @@ def is_finished(experiment: Experiment, folder: Path) -> bool:
     if content.get("status") not in environment.ENDED_STATUSES:
         another = "identity" in content and not is_this
         if another and load(folder) is None and has_trained(folder / "metrics.csv"):
-            raise UserError(_another(experiment, folder, "environment.json"))
+            raise UserError(_describe_other_run(experiment, folder, "environment.json"))
         return False
     if is_this:
         if reason := environment.find_damage(folder):
@@ -93,9 +94,12 @@ def is_finished(experiment: Experiment, folder: Path) -> bool:
     saved = load(folder)
     if saved is not None and _is_begun_by(experiment, saved, written):
         return False
-    if _find_differing(experiment, written) == ["rounds"] and type(written.get("rounds")) is int:
-        raise UserError(_has_other_length(experiment, folder, written["rounds"], saved))
-    raise UserError(_another(experiment, folder, "environment.json"))
+    if (
+        _find_differing(experiment, written, _read_file_hashes(folder)) == ["rounds"]
+        and type(written.get("rounds")) is int
+    ):
+        raise UserError(_describe_other_length(experiment, folder, written["rounds"], saved))
+    raise UserError(_describe_other_run(experiment, folder, "environment.json"))
 
 
 def describe_missing_outputs(experiment: Experiment, folder: Path) -> str:
@@ -139,7 +143,9 @@ def _is_begun_by(experiment: Experiment, saved: Checkpoint, written: dict[str, A
     return saved.identity in (experiment.identity(like=written), experiment.identity(shorter, like=written))
 
 
-def _has_other_length(experiment: Experiment, folder: Path, rounds: int, saved: Checkpoint | None) -> str:
+def _describe_other_length(
+    experiment: Experiment, folder: Path, rounds: int, saved: Checkpoint | None
+) -> str:
     wanted = experiment.settings.rounds
     if rounds > wanted:
         return (
@@ -156,8 +162,8 @@ def _has_other_length(experiment: Experiment, folder: Path, rounds: int, saved: 
     )
 
 
-def _another(experiment: Experiment, folder: Path, name: str | Path) -> str:
-    keys = _find_differing(experiment, _written(folder))
+def _describe_other_run(experiment: Experiment, folder: Path, name: str | Path) -> str:
+    keys = _find_differing(experiment, _written(folder), _read_file_hashes(folder))
     named = ", ".join(keys[:MAX_SETTINGS_NAMED] + ["..."] * (len(keys) > MAX_SETTINGS_NAMED))
     differs = f"another configuration ({named})" if keys else "another configuration or other versions"
     return f"{folder / name} belongs to a run with {differs}: {OTHER_FOLDER_ADVICE}, or start again with resume=false"
@@ -172,14 +178,36 @@ def _written(folder: Path) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _find_differing(experiment: Experiment, written: dict[str, Any]) -> list[str]:
-    """Return the settings in which a written configuration differs; none if it is empty."""
+def _read_file_hashes(folder: Path) -> dict[str, str]:
+    """Return the hashes of the user's own files that the folder's run has read, by path."""
+    files = environment.read_environment(folder).get("files")
+    return files if isinstance(files, dict) else {}
+
+
+def _find_differing(
+    experiment: Experiment, written: dict[str, Any], files: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the settings in which a written configuration differs; none if it is empty.
+
+    ``files`` are the hashes that the run recorded, by path. Two paths to equal files do not differ; of one
+    path, the text says what has become of its file.
+    """
     if not written:
         return []
-    before, now = leaves(written), leaves(yaml.safe_load(experiment.configuration()))
-    keys = (
-        key
-        for key in now | before
-        if key.partition(".")[0] not in UNHASHED_SETTINGS and key not in LAUNCH_SETTINGS
-    )
-    return [key for key in keys if now.get(key) != before.get(key)]
+    then, now = files or {}, experiment.files
+    before, after = leaves(written), leaves(yaml.safe_load(experiment.configuration()))
+    differing = []
+    for key in after | before:
+        one, other = after.get(key), before.get(key)
+        if key.partition(".")[0] in UNHASHED_SETTINGS or key in LAUNCH_SETTINGS:
+            continue
+        if now.get(str(one), one) != then.get(str(other), other):
+            differing.append(key if one != other else f"{one}, {_describe_change(str(one), then, now)}")
+    return [*dict.fromkeys(differing)]
+
+
+def _describe_change(path: str, then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Say what has become of a file that a run has read."""
+    if path not in then:
+        return "whose content that run has not recorded"
+    return "which has changed" if path in now else "which cannot be read"

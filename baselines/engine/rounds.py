@@ -174,10 +174,10 @@ class Rounds:
         lost = self._used | {"lost": self.grid.lost} | describe_stop(self.folder.path, stopping)
         if self.strategy.stop_reason:
             lost["over"] = self.strategy.stop_reason
-        deployment = self.grid.deployment()
-        if not deployment and self.experiment.dataset.site is None:
+        if self.grid.gives_node_states and self.experiment.dataset.site is None:  # simulated
             return lost
-        return lost | deployment | {"contributions": self.strategy.participation_counts()}
+        contributions = {"contributions": self.strategy.participation_counts()}
+        return lost | self.grid.deployment() | contributions
 
     def train(self, server_round: int) -> None:
         """Train one round; the previous round's models are evaluated meanwhile, where the grid can."""
@@ -227,8 +227,9 @@ class Rounds:
         if not count_bytes:
             return {}
         questions, answers = self.strategy.question_messages()
+        exchanged = [*questions, *messages], [*answers, *replies]
         counted = count_round_bytes(
-            [*questions, *messages], [*answers, *replies], compressed=count_bytes == "compressed"
+            *exchanged, count_bytes == "compressed", self.strategy.known_partitions()
         )
         return counted if self.experiment.dataset.site is None else {GLOBAL_MODEL: counted[GLOBAL_MODEL]}
 
@@ -262,7 +263,8 @@ class Rounds:
             logger.warning("answered in less than half of the rounds that asked them: %s", absent)
         models = self.strategy.models_to_evaluate(self.arrays)
         self.evaluation.end(server_round, models, self._owners(models))
-        self._used = merge_usage(self.grid.used())
+        if self.grid.dispatch is not None:
+            self._used = merge_usage(self.grid.used())
 
     def checkpoint(self, server_round: int) -> Checkpoint:
         """Return everything that later rounds depend on."""

@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from baselines.errors import UserError
 
 from . import config
+from .identity import names_file
 from .overrides import CONF
 
 TARGETS_VARIABLE = "FLORILEGIUM_TARGETS"  # variable: full names of further classes, separated by commas
@@ -47,10 +48,6 @@ FIXED_PLACES = {
     "hydra",
     "config.yaml",
 }  # targets that read files, open connections, start programs
-OPENED_ARGUMENTS = {
-    "baselines.models.HuggingFace": "name",
-    "baselines.models.lora": "weights",
-}  # arguments that name files
 MAX_CHARACTERS = 1 << 20  # characters of an override string
 
 
@@ -187,7 +184,7 @@ def _check_tree(configuration: Any, plain: Any, targets: Collection[str]) -> Non
         name = _name(".".join(place))
         if isinstance(value, str) and "${" in value:
             raise ClosedError(f"{name} names another value (${{...}}): write the value itself")
-        if key == OPENED_ARGUMENTS.get(parts.get(path, "")):
+        if names_file(str(parts.get(path, "")), key):
             raise ClosedError(f"{name} names a file, and nodes open no file that a run names")
         if "_args_" in place:
             raise ClosedError(f"{name}: arguments must be given by name")

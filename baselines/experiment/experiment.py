@@ -43,10 +43,10 @@ from .config import (
     own_corrections,
     targets,
 )
-from .data import NodeData, dataset_of, site_examples
+from .data import NodeData, dataset_of, load_dataset, site_examples
 from .device import device_of, place_model, prepare_model, require_bool
 from .flower_adapter import FlowerStrategyAdapter
-from .identity import hash_own_sources, hash_setting, identity, source_hash
+from .identity import forget_changed, hash_own_files, hash_own_sources, hash_setting, identity, source_hash
 from .overrides import quote, resolve_override
 from .validation import Settings, takes_argument
 
@@ -88,6 +88,11 @@ class ExperimentSpec:
     def setting(self) -> str:
         """A hash that is the same for all seeds."""
         return hash_setting(self.cfg)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """A hash of each file and folder of the user's own that the experiment names, by its path."""
+        return hash_own_files(self.cfg)
 
     @property
     def own_sources(self) -> dict[str, str]:
@@ -158,7 +163,7 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int 
 
     With ``partition_id``, the model that this node initialises for itself.
 
-    The data set is loaded only if the configuration leaves the shape or the classes to it and the model
+    The data set is load_dataset only if the configuration leaves the shape or the classes to it and the model
     takes them, or if modules are lazy and learn their shapes from it. A value set for the model is kept.
     """
     measured: dict[str, object] = {}  # what the configuration leaves open
@@ -272,7 +277,7 @@ class Experiment(ExperimentSpec):
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The data set, loaded once per process."""
+        """The data set, load_dataset once per process."""
         return dataset_of(self.cfg.dataset) if self.data is None else self.data
 
     @cached_property
@@ -482,3 +487,11 @@ class Experiment(ExperimentSpec):
 def load(overrides: str) -> Experiment:
     """Return the experiment of an override string, built once per process."""
     return Experiment(overrides)
+
+
+def load_anew(overrides: str) -> Experiment:
+    """Return the experiment of a run that begins: built anew where a file that this process read has changed."""
+    if forget_changed():
+        load.cache_clear()
+        load_dataset.cache_clear()
+    return load(overrides)

@@ -3,7 +3,7 @@
 They do when they agree in
 
 * the resolved configuration, without settings that do not affect numbers (``UNHASHED_SETTINGS``) and newer settings at
-  the value that they had before they existed (``LATER_SETTINGS``); a file of ``HASHED_FILES`` counts by its content;
+  the value that they had before they existed (``LATER_SETTINGS``); files of the user's own count by their content;
 * ``RESULTS_VERSION``, raised by one with every change of a metric (and noted in CHANGELOG.md);
 * the versions of the packages that do the arithmetic (``PACKAGES``).
 
@@ -19,6 +19,7 @@ not invalidate hours of results. Each run records it instead, beside the commit.
 import copy
 import hashlib
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,10 +33,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from baselines.datasets.cache import files_in, stamp
 from baselines.errors import UserError
 
 from . import config
 from .overrides import ROOT
+from .validation import OWN_MODULES
 
 RESULTS_VERSION = 1
 PACKAGES = ("numpy", "timm", "torch")
@@ -94,7 +97,6 @@ LAUNCH_SETTINGS = (  # how a runtime is reached and started, and who is readmitt
     *(f"runtime.{name}" for name in CONNECTION_SETTINGS),
     *_name_everywhere("readmit", None, "participation."),
 )
-HASHED_FILES = ("clock.path",)  # files by their settings' dotted names
 UNHASHED_SETTINGS = (
     *("checkpoint_every", "checkpoint_keep", "debug", "device_memory_share"),
     *("logger", "objective", "resume", "save"),
@@ -115,27 +117,16 @@ def config_hash(
 ) -> str:
     """Return the part of the identity that is the same on every machine.
 
-    ``data_root`` does not count: the same data may lie in another folder. A file of ``HASHED_FILES`` counts by
-    its bytes, or by its path if it cannot be read. ``rounds`` replaces the number of rounds, but not values
-    computed from it; ``seed`` replaces the seed; ``like`` as in :func:`identity`.
+    ``data_root`` does not count: the same data may lie in another folder. Nor does the path of a file of the
+    user's own, but its content, unless it cannot be read. ``rounds`` replaces the number of rounds, but not
+    values computed from it; ``seed`` replaces the seed; ``like`` as in :func:`identity`.
 
     Raises
     ------
     UserError : for a configuration that lacks a value
     """
-    cfg = copy.deepcopy(cfg)
-    cfg.data_root = ""
-    for name in HASHED_FILES:
-        if path := OmegaConf.select(cfg, name):
-            with suppress(OSError):
-                OmegaConf.update(cfg, name, hashlib.sha256(Path(path).read_bytes()).hexdigest())
-    if seed is not None:
-        cfg.seed = seed
-    try:
-        settings = OmegaConf.to_container(cfg, resolve=True)
-    except OmegaConfBaseException as error:  # a missing value, or an unresolved reference
-        raise UserError(str(error)) from error
-    assert isinstance(settings, dict)
+    settings, root = _resolve(cfg, seed)
+    settings = _replace_by_hashes(settings, _hash_contents(settings, root))
     hashed = {
         key: value for key, value in _write_as(settings, like).items() if key not in UNHASHED_SETTINGS
     }
@@ -144,6 +135,23 @@ def config_hash(
     if rounds is not None:
         hashed["rounds"] = rounds
     return _hash_config([RESULTS_VERSION, hashed])
+
+
+def _resolve(cfg: DictConfig, seed: int | None = None) -> tuple[Any, str]:
+    """Return the resolved settings, with ``DATA_ROOT`` for the data folder's path, and that path.
+
+    Raises
+    ------
+    UserError : for a configuration that lacks a value
+    """
+    cfg = copy.deepcopy(cfg)
+    if seed is not None:
+        cfg.seed = seed
+    try:
+        root, cfg.data_root = str(cfg.data_root), DATA_ROOT
+        return OmegaConf.to_container(cfg, resolve=True), root
+    except OmegaConfBaseException as error:  # a missing value, or an unresolved reference
+        raise UserError(str(error)) from error
 
 
 def _write_as(value: Any, like: object, name: str = "") -> Any:
@@ -181,6 +189,136 @@ def versions() -> dict[str, str]:
 def _hash_config(value: Any) -> str:
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# Own files: files and folders of the user's own that settings name. They count by their content: a file that is
+# replaced under its path is other data, and an equal file elsewhere is the same.
+#
+# The data folder does not count, nor what this suite's data sets read from it by name, as that is known.
+
+
+DATA_ROOT = "\0"  # stands for the data folder's path, in resolved settings
+FILES = {  # arguments of this suite's classes and functions that name files
+    "TraceClock": ("path",),
+    "lora": ("weights",),
+    "speech": ("path",),
+    "text": ("name", "test_split", "tokenizer"),
+}
+FOLDERS = {  # those that may name a folder, too
+    "HuggingFace": ("name",),
+    "Inline": ("sites",),
+    "SuperLink": ("sites",),
+    "hub": ("name",),
+    "text": ("name",),
+}
+# What a text may name. Of a class that is not this suite's, any text may: a name such as ``resnet18`` is not taken
+# for a folder beside the run, except in ``dataset``.
+NOTHING, FILE, PATH, PLACE = range(4)  # PATH: a file, or a folder written with a slash; PLACE: either
+
+_read: dict[str, tuple[str, str]] = {}  # by absolute path: the stamp before it was read, and its hash
+
+
+def names_file(target: str, argument: str) -> bool:
+    """Say whether an argument of this suite's ``target`` names a file or folder of the user's own."""
+    return target.startswith(OWN_MODULES) and _may_name(target, argument, NOTHING) != NOTHING
+
+
+def hash_own_files(cfg: DictConfig) -> dict[str, str]:
+    """Return the hash of each file and folder of the user's own that a configuration names, by its path."""
+    settings, root = _resolve(cfg)
+    return {text.replace(DATA_ROOT, root): one for text, one in _hash_contents(settings, root).items()}
+
+
+def forget_changed() -> bool:
+    """Forget the hashes of this process if one of the files has changed since, and say whether it has.
+
+    Until then a file is read once, so that a run keeps the identity of the data that it has read.
+    """
+    has_changed = any(stamp([Path(path)]) != before for path, (before, _) in _read.items())
+    if has_changed:
+        _read.clear()
+    return has_changed
+
+
+def _hash_contents(settings: dict[str, Any], root: str) -> dict[str, str]:
+    """Return the hash of what each text in some settings names, for those that name an own file or folder."""
+    hashes = {}
+    for group, part in settings.items():
+        for text, kind in _find_texts(part, NOTHING, PLACE if group == "dataset" else PATH):
+            path = os.path.expanduser(text.replace(DATA_ROOT, root))
+            if group not in UNHASHED_SETTINGS and _exists(path, kind) and not _holds(path, root):
+                with suppress(OSError):
+                    hashes[text] = _hash_content(os.path.abspath(path))
+    return hashes
+
+
+def _find_texts(node: Any, kind: int, of_others: int) -> Iterator[tuple[str, int]]:
+    """Yield the texts in some settings that may name something, and what.
+
+    Parameters
+    ----------
+    kind : what a text at this place may name
+    of_others : what an argument may name of a class that is not this suite's
+    """
+    if isinstance(node, dict):
+        target = node.get("_target_")
+        for key, value in node.items():
+            if key != "_target_":
+                below = kind if target is None else _may_name(str(target), key, of_others)
+                yield from _find_texts(value, below, of_others)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _find_texts(value, kind, of_others)
+    elif isinstance(node, str) and node and kind != NOTHING:
+        yield node, kind
+
+
+def _may_name(target: str, argument: str, of_others: int) -> int:
+    """Return what an argument of a class may name."""
+    if not target.startswith(OWN_MODULES):
+        return of_others
+    name = target.rpartition(".")[2]
+    if argument in FOLDERS.get(name, ()):
+        return PLACE
+    return FILE if argument in FILES.get(name, ()) else NOTHING
+
+
+def _exists(path: str, kind: int) -> bool:
+    is_path = kind == PLACE or (kind == PATH and os.sep in path)
+    return os.path.isfile(path) or (is_path and os.path.isdir(path))
+
+
+def _holds(path: str, root: str) -> bool:
+    """Say whether a path is that of the data folder, or of one around it."""
+    return Path(root).resolve().is_relative_to(Path(path).resolve())
+
+
+def _hash_content(path: str) -> str:
+    """Return a hash of a file's bytes; of a folder's files, by their names, sizes and bytes."""
+    if path not in _read:
+        place = Path(path)
+        before = stamp([place])
+        _read[path] = (before, _hash_folder(place) if place.is_dir() else _hash_file(place))
+    return _read[path][1]
+
+
+def _hash_folder(folder: Path) -> str:
+    lines = (f"{p.relative_to(folder)} {p.stat().st_size} {_hash_file(p)}" for p in files_in(folder))
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+
+def _hash_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _replace_by_hashes(node: Any, hashes: Mapping[str, str]) -> Any:
+    """Return settings with the hash of each text's content, if any, and without the data folder's path."""
+    if isinstance(node, dict):
+        return {key: _replace_by_hashes(value, hashes) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_replace_by_hashes(value, hashes) for value in node]
+    return hashes.get(node, node.replace(DATA_ROOT, "")) if isinstance(node, str) else node
 
 
 # Source: hashes that show whether two processes, or two runs, use the same code.

@@ -35,6 +35,9 @@ KEY_OF_GROUP = {
     "personal": "client.personal",
     "corrections": "client.corrections",
 }
+BY_NAME = "run('corrections=[proximal,fedlc]')"
+OF_CORRECTIONS = "a correction's class, or a functools.partial of it, as partial(Proximal, mu=0.1)"
+NAMED = "{'weak': partial(Proximal, mu=0.1), 'strong': partial(Proximal, mu=1)}"
 BASE: Any = OmegaConf.to_container(
     OmegaConf.load(CONF / "strategy" / "base.yaml")
 )  # what the settings give
@@ -111,6 +114,11 @@ def describe_option(group: str, value: object) -> dict[str, dict[str, Any]]:
     UserError : for a name that is not a group, an object of a local class, or one without plain values
     """
     name = option_name(value)
+    if isinstance(value, dict) and group != "corrections":
+        place = f"{KEY_OF_GROUP.get(group, group)}.{next(iter(value), 'name')}"
+        raise UserError(
+            f"{group} is given a dict: write each of its values as a setting, run('{place}=...')"
+        )
     if not (CONF / group).is_dir():
         raise UserError(f"{group}={name}: {group} is no group of options, and takes a plain value")
     kind = value.func if isinstance(value, partial) else value
@@ -126,10 +134,10 @@ def describe_option(group: str, value: object) -> dict[str, dict[str, Any]]:
     if group == "dataset":
         option: dict[str, Any] = {"shape": None, "num_classes": None, "load": describe(group, value)}
     elif group == "corrections":
-        several = value if isinstance(value, list | tuple) else [value]
-        option = {option_name(one).lower(): {**describe(group, one), "_partial_": True} for one in several}
-        name = "_".join(map(option_name, several))
-    elif isinstance(value, list | tuple | dict):
+        corrections = _named_corrections(value)
+        option = {key: {**describe(group, one), "_partial_": True} for key, one in corrections.items()}
+        name = "_".join(map(option_name, corrections.values())) or "no_corrections"
+    elif isinstance(value, list | tuple):
         raise UserError(
             f"{group}={name}: expected an object, a class or a function; other values go into the settings"
         )
@@ -143,6 +151,29 @@ def describe_option(group: str, value: object) -> dict[str, dict[str, Any]]:
             key: at for key, at in measured.items() if takes_argument(option["_target_"], key)
         } | option
     return {group: {NAME: name, **option}}
+
+
+def _named_corrections(value: Any) -> dict[str, Any]:
+    """Return corrections by name; those of a list have their classes' names.
+
+    Raises
+    ------
+    UserError : for what is no correction's class, and for two of one name
+    """
+    several = value if isinstance(value, list | tuple) else [value]
+    pairs = (
+        value.items() if isinstance(value, dict) else [(option_name(one).lower(), one) for one in several]
+    )
+    named: dict[str, Any] = {}
+    for name, one in pairs:
+        if isinstance(one, str):
+            raise UserError(f"corrections has {one!r}: choose options by name in the settings, {BY_NAME}")
+        if is_plain(one) or isinstance(one, list | tuple | dict):
+            raise UserError(f"corrections has {one!r}: expected {OF_CORRECTIONS}")
+        if name in named:
+            raise UserError(f"corrections has two of {option_name(one)}: name them, {NAMED}")
+        named[name] = one
+    return named
 
 
 def _build(strategy: Any) -> Any:
@@ -191,7 +222,11 @@ def describe(name: str, value: object) -> Any:
         return [describe(name, item) for item in value]
     if isinstance(value, dict):
         return {str(key): describe(f"{name}.{key}", item) for key, item in value.items()}
-    if isinstance(value, partial) and not value.args:
+    if isinstance(value, partial) and value.args:
+        raise UserError(
+            f"{name}: name the arguments of the partial, partial({option_name(value)}, name=value)"
+        )
+    if isinstance(value, partial):
         return {"_target_": name_target(name, value.func), **describe(name, value.keywords)}
     if isclass(value) or isfunction(value):
         return {"_target_": name_target(name, value)}

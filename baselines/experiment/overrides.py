@@ -2,7 +2,7 @@
 
 import os
 import re
-from argparse import ArgumentParser
+from argparse import ArgumentParser, HelpFormatter
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -42,7 +42,7 @@ def inline_schema(override: str) -> str:
     key, _, value = override.partition("=")
     if key.lstrip("+") != KEY or value.startswith(("{", "$")) or value in ("", "null", "???"):
         return override
-    return f"{KEY}={_format_flow(read_schema_file(Path(value.strip(QUOTES))).as_dict())}"
+    return f"{KEY}={format_flow(read_schema_file(Path(value.strip(QUOTES))).as_dict())}"
 
 
 def read_schema_file(path: Path) -> "Schema":
@@ -68,12 +68,12 @@ def read_schema_file(path: Path) -> "Schema":
     return schema_of(fields)  # type: ignore[arg-type]
 
 
-def _format_flow(value: Any) -> str:
+def format_flow(value: Any) -> str:
     """Return a value in Hydra's grammar, without spaces."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_format_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{format_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_format_flow, value)) + "]"
+        return "[" + ",".join(map(format_flow, value)) + "]"
     if not isinstance(value, str):
         return repr(value)
     if "${" in value or value.endswith("\\"):
@@ -93,6 +93,17 @@ def quote(text: str) -> str:
     """Quote a text for Hydra if it has spaces or special characters."""
     plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text.lower() not in RESERVED_WORDS
     return text if plain else "'" + text.replace("'", r"\'") + "'"
+
+
+class HelpParagraphs(HelpFormatter):
+    """Fill a description's paragraphs to the terminal's width; leave indented ones, which are commands."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip().split("\n\n")
+        return "\n\n".join(
+            p if p.startswith(" ") else super(HelpParagraphs, self)._fill_text(p, width, indent)
+            for p in paragraphs
+        )
 
 
 def add_config_dir(parser: ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from baselines.errors import UserError
+from strategies.shared.flower_names import warn_of_misspelt_hooks
 
 from .messages import describe_unresolved, option_of
 
@@ -324,6 +325,11 @@ class Runtime(Protocol):
 @runtime_checkable
 class Logger(Protocol):
     """A further destination of a run's metrics, besides metrics.csv."""
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Name misspelt hooks: a protocol's own methods do nothing."""
+        super().__init_subclass__(**settings)
+        warn_of_misspelt_hooks(cls)
 
     def begin(self, experiment: Any, folder: Path, last_round: int | None) -> None:
         """Start for an experiment; ``last_round`` is the checkpoint's, None in a new run."""

@@ -1,14 +1,25 @@
-"""python -m baselines.federation: what a federation of sites needs besides Flower's own programs.
+r"""python -m baselines.federation: set up and run a federation of sites with data of their own.
 
-    python -m baselines.federation schema /data/north --out schema.yaml     # what all sites agree on
-    python -m baselines.federation check --data /data/south dataset=local dataset.schema=schema.yaml ...
-    python -m baselines.federation audit site.yaml   # what was asked of a site, and what left it
-    python -m baselines.federation provision federation.yaml       # certificates, keys, start commands
-    python -m baselines.federation register federation.yaml        # let sites in, shut revoked ones out
-    python -m baselines.federation submit LINK dataset=local dataset.schema=schema.yaml num_nodes=3 ...
-    python -m baselines.federation card outputs/first --out CARD.md   # a model card of a run
+It adds to Flower's own programs what sites have to agree on, check and record. Agree on the data, and see at
+a site what an experiment would do and what has been asked of it:
 
-Exit status: 0, 1 when a run failed, 2 after a user's mistake, 130 after Ctrl-C.
+    python -m baselines.federation schema /data/north --out schema.yaml
+    python -m baselines.federation check --data /data/south dataset=local \
+        dataset.schema=schema.yaml
+    python -m baselines.federation audit site.yaml
+
+Make certificates, keys and start commands; let sites in, and shut revoked ones out:
+
+    python -m baselines.federation provision federation.yaml
+    python -m baselines.federation register federation.yaml
+
+Run an experiment, and describe the trained model:
+
+    python -m baselines.federation submit LINK dataset=local \
+        dataset.schema=schema.yaml num_nodes=3
+    python -m baselines.federation card outputs/first --out CARD.md
+
+Exit status: 0; 1 when a run failed; 2 after a user's mistake; 130 after Ctrl-C.
 """
 
 import argparse
@@ -17,7 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from baselines.errors import DataError, RunFailed, UserError
-from baselines.experiment.overrides import add_config_dir, with_config_dir
+from baselines.experiment.overrides import HelpParagraphs, add_config_dir, with_config_dir
 from baselines.site.policy import Policy
 from baselines.site.policy import read as read_site_file
 from strategies.shared import protocol
@@ -65,19 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m baselines.federation",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpParagraphs,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     parser.set_defaults(commands=commands.choices)
-    _schema(commands.add_parser("schema", help="write the schema of data, for all sites to agree on"))
-    _check(
-        commands.add_parser("check", help="show, offline, what an experiment would do with a site's data")
-    )
-    _audit(commands.add_parser("audit", help="show, at a site, what has been asked of it and what left it"))
-    _provision(commands.add_parser("provision", help="make certificates, keys and start commands"))
-    _register(commands.add_parser("register", help="let sites in, and shut revoked ones out"))
-    _submit(commands.add_parser("submit", help="run an experiment on a SuperLink, and end as it ends"))
-    _card(commands.add_parser("card", help="write a model card of a run, from its files"))
+    for name, (meaning, add_arguments) in COMMANDS.items():
+        add_arguments(commands.add_parser(name, help=meaning, description=f"{meaning.capitalize()}."))
     return parser
 
 
@@ -99,7 +103,9 @@ def _register(parser: argparse.ArgumentParser) -> None:
 
 def _submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("link", help="the SuperLink's name in Flower's config.toml")
-    parser.add_argument("--output", default="", help="folder below its outputs; default: the run's id")
+    parser.add_argument(
+        "--output", default="", help="folder for the results, below outputs/ (default: the run's id)"
+    )
     parser.add_argument("overrides", nargs="*", help="the experiment, as for baselines.run")
     parser.set_defaults(do=lambda options: submit.submit(options.link, options.overrides, options.output))
 
@@ -113,7 +119,7 @@ def _schema(parser: argparse.ArgumentParser) -> None:
         "--columns",
         metavar="A,B,C",
         type=lambda text: [name.strip() for name in text.split(",")],
-        help="of a table: the columns that a model is to take, in this order; default: all others, ids too",
+        help="of a table: the model's inputs, in this order (default: all but the label, ids too)",
     )
     parser.add_argument("--out", type=Path, default=Path("schema.yaml"), help="default: schema.yaml")
     parser.set_defaults(
@@ -126,9 +132,9 @@ def _check(parser: argparse.ArgumentParser) -> None:
     place.add_argument(
         "--site-file",
         type=Path,
-        help="the site's file, site.yaml; without an experiment it alone is looked at",
+        help="the site's settings, site.yaml; without an experiment only this file is shown",
     )
-    place.add_argument("--data", type=Path, help="the site's data, where there is no file yet")
+    place.add_argument("--data", type=Path, help="the site's data, if it has no site.yaml yet")
     parser.add_argument("--site", help="the site's name; with the seed it decides which rows are held out")
     parser.add_argument(
         "--held-out", type=Path, metavar="FILE", help="write the rows that are held out: .csv or .npz"
@@ -136,9 +142,11 @@ def _check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--privacy",
         choices=[protocol.CENTRAL, protocol.LOCAL],
-        help="that it demands, without a file",
+        help="with --data: the privacy that the site demands",
     )
-    parser.add_argument("--min-noise", type=float, help="and the least noise multiplier")
+    parser.add_argument(
+        "--min-noise", type=float, help="with --privacy: the smallest noise multiplier it accepts"
+    )
     parser.add_argument("overrides", nargs="*", help="the experiment, as for baselines.run")
     add_config_dir(parser)
     parser.set_defaults(do=_checked)
@@ -163,6 +171,16 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--last", type=int, default=20, help="how many messages; default: 20")
     parser.set_defaults(do=lambda options: show_audit(options.site_file, options.last))
 
+
+COMMANDS = {
+    "schema": ("write the schema of a site's data, on which all sites agree", _schema),
+    "check": ("show what an experiment would do with a site's data; nothing is sent", _check),
+    "audit": ("show what has been asked of a site, and what has left it", _audit),
+    "provision": ("make certificates, keys and start commands for a federation", _provision),
+    "register": ("let new sites in, and shut revoked ones out", _register),
+    "submit": ("run an experiment with all sites, and return its exit status", _submit),
+    "card": ("write a model card of a run, from its files", _card),
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from baselines.errors import UserError
+from strategies.shared.flower_names import HasHooks
 
 
-class Partitioner(ABC):
+class Partitioner(HasHooks, ABC):
     """Distribute the rows of a training set over nodes.
 
     ``needs_labels`` is False if it ignores labels, and so takes data without them.

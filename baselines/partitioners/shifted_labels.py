@@ -3,6 +3,9 @@
 Gengler, Beaussart, Yuan: *Personalized Federated Image classification using Weight Erosion*, section
 IV.D and figure 1. Node 0 has the printed distribution p; node k has it shifted k digits to the left:
 p_k[d] = p[(d + k) mod 10]. (The example in their text shifts the other way; their words and code agree.)
+
+``pairs`` is the text's example of nodes without a shared label, which they did not run: node 0 has digits 0
+and 1, node 1 has 2 and 3, and node 5 begins again. Unless ``chunked``, every pair must be equally frequent.
 """
 
 from math import ceil
@@ -25,6 +28,9 @@ DISTRIBUTIONS = {
     "F": (0, 0, 0.1, 0.1, 0.2, 0.2, 0.2, 0.1, 0.1, 0),
     "G": (0.91, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01),
 }
+PAIRS = "pairs"
+WITHOUT_SHARED_LABELS = {PAIRS: (0.5, 0.5, 0, 0, 0, 0, 0, 0, 0, 0)}
+SHIFTS = {PAIRS: -2}  # digits to the left from node to node; 1 for those of figure 1
 CHUNKS = 100  # per digit, as in the authors' code
 
 
@@ -36,7 +42,7 @@ class ShiftedLabels(Partitioner):
 
     Parameters
     ----------
-    distribution : a letter of the report's figure 1, A to G
+    distribution : a letter of the report's figure 1, A to G, or ``pairs``
     requester : judge models on the test examples that follow this node's distribution: of each digit the
         first floor(p_k[d] * n_d); None judges them on the whole test set; ``each`` judges a node's own
         model on those that follow the node's distribution, and a model of several nodes on all
@@ -47,12 +53,14 @@ class ShiftedLabels(Partitioner):
     """
 
     def __init__(self, distribution: str, requester: int | Literal["each"] | None, chunked: bool) -> None:
-        if distribution not in DISTRIBUTIONS:
+        known = DISTRIBUTIONS | WITHOUT_SHARED_LABELS
+        if distribution not in known:
             raise UserError(
                 f"partitioner.distribution={distribution} is unknown: expected a letter from A to G "
-                "(figure 1 of the Weight Erosion report)"
+                f"(figure 1 of the Weight Erosion report), or {PAIRS}"
             )
-        self.fractions = np.array(DISTRIBUTIONS[distribution])
+        self.fractions = np.array(known[distribution])
+        self.shift = SHIFTS.get(distribution, 1)
         self.requester = requester
         self.chunked = chunked
 
@@ -61,9 +69,10 @@ class ShiftedLabels(Partitioner):
     ) -> list[np.ndarray]:
         """Deal the digits; the authors' variant is not random."""
         digits = len(self.fractions)
-        if num_nodes % digits:
+        different = digits // abs(self.shift)  # nodes until the first one's digits come again
+        if num_nodes % different:
             raise UserError(
-                f"partitioner=shifted_labels with num_nodes={num_nodes}: expected a multiple of {digits}, "
+                f"partitioner=shifted_labels with num_nodes={num_nodes}: expected a multiple of {different}, "
                 "so that every digit is needed equally often"
             )
         valid = self.requester in (None, EVERY_NODE, *range(num_nodes))
@@ -77,7 +86,7 @@ class ShiftedLabels(Partitioner):
                 f"{num_nodes} examples of each, but the data set has {totals.tolist()}: lower num_nodes or "
                 "choose another data set"
             )
-        pattern = np.stack([np.roll(self.fractions, -node) for node in range(num_nodes)])
+        pattern = np.stack([self._fractions_of(node) for node in range(num_nodes)])
         if self.chunked:
             return _chunks(labels, CHUNKS * pattern / (num_nodes / digits))
         counts = fit(pattern, equal_sizes(len(labels), num_nodes), totals)
@@ -94,11 +103,14 @@ class ShiftedLabels(Partitioner):
             return self.test_rows(labels)
         return self._rows_like(labels, partition_id)
 
+    def _fractions_of(self, node: int) -> np.ndarray:
+        """Return the fraction of each digit in a node's data, [10]."""
+        return np.roll(self.fractions, -self.shift * node)
+
     def _rows_like(self, labels: np.ndarray, node: int) -> np.ndarray:
         """Return the rows of the test set that follow a node's distribution."""
-        fractions = np.roll(self.fractions, -node)
         parts = []
-        for digit, fraction in enumerate(fractions):
+        for digit, fraction in enumerate(self._fractions_of(node)):
             rows = np.flatnonzero(labels == digit)
             parts.append(rows[: int(fraction * len(rows) + 1e-9)])
         return np.sort(np.concatenate(parts))

@@ -124,7 +124,23 @@ def comparisons(
             _run(table, whole, a[changes], b[changes], lower) for changes in a if changes and changes in b
         )
         first = _run(table, whole, a[""], b[""], lower) if "" in a and "" in b else whole
-        yield first, *(one for one in further if one.ours is not None)
+        ran = (first, *(one for one in further if one.ours is not None))
+        yield ran if "within" not in finding else tuple(_inside(one, finding["within"]) for one in ran)
+
+
+def _inside(pair: Comparison, margin: float) -> Comparison:
+    """Return how far within the margin a pair's difference is, whichever of the two is better.
+
+    The numbers are the margin less the difference in the direction of its mean, so that their interval lies
+    above zero where that of the difference lies between -margin and margin (the nearer bound decides).
+    """
+    paper = None if pair.paper is None else margin - abs(pair.paper)
+    if pair.ours is None:
+        return replace(pair, paper=paper)
+    inside, sign = margin - abs(pair.ours), 1 if pair.ours > 0 else -1
+    by_seed = {seed: margin - sign * difference for seed, difference in pair.by_seed.items()}
+    interval = student_interval([*by_seed.values()]) if pair.seeded else (inside, inside)
+    return replace(pair, paper=paper, ours=inside, interval=interval, by_seed=by_seed, ratio=None)
 
 
 def _levels(

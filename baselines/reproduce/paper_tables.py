@@ -24,8 +24,9 @@ findings : the paper's conclusions, a list of {text, column, better, worse, wher
     several. Of two cells that differ only in ``column``, ``better`` is better than ``worse``; with
     ``or_equal: true``, at least as good. With ``gain: {column, better, worse}``, the compared numbers are
     the gains of that ``better`` over that ``worse``. With ``below`` instead of column, better and worse,
-    each cell's number lies below that. ``general: true`` marks a claim about all pairs at once, which gets
-    one test over them; ``headline: true`` the claim that the front page shows
+    each cell's number lies below that. With ``within``, ``better`` and ``worse`` differ by less than that.
+    ``general: true`` marks a claim about all pairs at once, which gets one test over them;
+    ``headline: true`` the claim that the front page shows
 title : the paper's name of the table, what its numbers are, and their unit
 label : distinguishes its pairs of cells from those of other tables with the same keys
 columns : {overrides: heading}: the headings on the paper's page of columns with another setting's numbers

@@ -7,6 +7,7 @@ several machines differs only in its addresses; docs/deployment.md shows the com
 
 import contextlib
 import json
+import shlex
 import socket
 import subprocess
 import tempfile
@@ -20,7 +21,7 @@ from baselines.engine.environment import DIVERGED
 from baselines.engine.metrics import check_divergence
 from baselines.errors import RunFailed, UserError
 from baselines.experiment import closed, experiment
-from baselines.experiment.overrides import ROOT
+from baselines.experiment.overrides import ROOT, format_flow
 from strategies.shared.checks import require
 
 from . import commands, credentials, sites
@@ -71,9 +72,10 @@ class SuperLink:
         """
         commands.require_app(ROOT, "runtime=superlink", "or try runtime=ray")
         own_data = experiment.load(overrides).dataset.site is not None
-        node_configs = sites.node_configs(
-            sites.check_sites(self.sites or {}, num_nodes, own_data), num_nodes
-        )
+        paths = sites.check_sites(self.sites or {}, num_nodes, own_data)
+        node_configs = sites.node_configs(paths, num_nodes)
+        absolute = [f"runtime.sites={format_flow(paths)}"] if paths else []  # programs have another folder
+        sent = shlex.join([*shlex.split(overrides), *absolute])
         folder = folder.resolve()
         if run_folder.is_in_use(folder):  # before changing any file of its run
             raise UserError(run_folder.describe_use(folder))
@@ -87,7 +89,7 @@ class SuperLink:
         ):
             self._deploy(programs, node_configs)
             run_config = Path(home) / "run.toml"
-            run_config.write_text(commands.run_config(overrides, str(folder)), encoding="utf-8")
+            run_config.write_text(commands.run_config(sent, str(folder)), encoding="utf-8")
             app = copy_app(Path(home) / "app")
             if programs.follow("run", commands.submit(app, LINK, run_config)) != 0:
                 raise RunFailed(f"flwr run failed; {programs.tail('run')}")

@@ -79,10 +79,9 @@ class Guard:
     It answers one message at a time, and keeps its state until the next.
     """
 
-    def __init__(self) -> None:
-        self._error: BaseException | None = None
-        self._experiment: Experiment | None = None  # the admitted one
-        self._hides_counts = False  # whether the site counts epsilon, or demands privacy
+    _error: BaseException | None = None
+    _experiment: Experiment | None = None  # the admitted one
+    _hides_counts = False  # whether the site counts epsilon, or demands privacy
 
     def admit(self, message: Message, context: Context) -> "AdmittedRun":
         """Return a message's experiment, if this node's owner admits it.

@@ -183,7 +183,8 @@ class ClientRegistry:
         if len(known) < num_nodes:
             here = "are connected" if known == online else f"take part, of {len(online)} that are connected"
             logger.warning("%d of %d nodes %s: continuing with them", len(known), num_nodes, here)
-        self._number_sites(known)
+        if self._site_of:
+            self._number_sites(known)
         nodes = dict(sorted((k, node) for node, k in self.partition_of.items() if node in known))
         for k in [k for k, node in self._nodes.items() if k not in nodes and node not in self._refusals]:
             logger.warning("%s is no longer connected: continuing without it", self.display_name(k))

@@ -25,6 +25,7 @@ from flwr.app import Message
 from strategies.shared import protocol
 from strategies.shared.arrays import count_message_bytes
 from strategies.shared.checks import require, require_count
+from strategies.shared.flower_names import HasHooks
 from strategies.shared.seeding import Purpose, generator
 
 from .replies import metrics_of
@@ -65,7 +66,7 @@ class Profile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VirtualClock(ABC):
+class VirtualClock(HasHooks, ABC):
     """How long nodes take; a subclass says what each of them can do.
 
     Parameters

@@ -165,7 +165,7 @@ class ClientSampler:
 
 
 def make_node_content(content: RecordDict, number: int, sites: Mapping[str, int]) -> RecordDict:
-    """Return what a node is sent; a site has no partition of its own, and is told its number."""
+    """Return what a node is sent; a site has no partition of its own, and receives its number."""
     if number not in sites.values():
         return content
     config = ConfigRecord({**content.config_records[protocol.CONFIG], protocol.PARTITION_ID: number})

@@ -48,7 +48,7 @@ from strategies.shared import protocol
 from strategies.shared.arrays import remove_arrays
 from strategies.shared.checks import require, require_count, require_named_part, require_parts
 from strategies.shared.compression import Compression, NoCompression
-from strategies.shared.flower_names import accept_old_names, old_attribute, warn_of_misspelt_hooks
+from strategies.shared.flower_names import accept_old_names, old_attribute
 
 from .client_registry import MAX_PARTITIONS, ClientRegistry, LostStateMonitor, sample_partitions
 from .frozen import FrozenParameters, known_hashes, require_frozen
@@ -107,6 +107,14 @@ UNVERIFIED_WARNING = (
     "whether it does"
 )
 NO_MASK = NoMask()
+IDLE_KEY = (
+    "a correction does not act where its config_key is 0 or empty: send True by that key, and its setting by "
+    "another one (reads)"
+)
+NOT_SENT = (
+    "no correction sends it: check that train_config() sends its config_key, that the nodes' known_corrections "
+    "name its class, and that its on_round_end returns the record or adds the metric"
+)
 EXCLUDED_NODE_WARNING = "%s is left out from here on: participation.readmit=[%s] lets it in again"
 
 
@@ -375,10 +383,9 @@ class PseudoGradientStrategy(BaseStrategy):
     _logged_lines: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Accept the old names of hooks, and name misspelt ones."""
+        """Accept the old names of hooks."""
         super().__init_subclass__(**settings)
         accept_old_names(cls, RENAMED)
-        warn_of_misspelt_hooks(cls)
 
     def __post_init__(self) -> None:
         """Refuse what is no part, and counts out of range, in one line each."""
@@ -724,7 +731,7 @@ class PseudoGradientStrategy(BaseStrategy):
             stop_if_all_failed(len(self._sent), answered)
         self._record_round(server_round, collected, answered)
         if server_round == 1 and answered.keys() == collected.missing_metrics.keys():
-            self._stop_if_all_lack(collected.missing_metrics)
+            self._stop_if_all_lack(collected.missing_metrics, any(map(is_of_other_app, answered.values())))
         return collected
 
     def _stack_replies(self, answered: Mapping[int, Message], layout: Layout) -> SoundReplies:
@@ -769,10 +776,11 @@ class PseudoGradientStrategy(BaseStrategy):
         if kept:
             self._lost_state.check_round(server_round, kept, self.registry)
 
-    def _stop_if_all_lack(self, lacking: dict[int, str]) -> None:
+    def _stop_if_all_lack(self, lacking: dict[int, str], is_other_app: bool) -> None:
         """End a run in which every node that answered lacks the same: so they would in each round.
 
-        A group among others is only marked: the run ends when none can take a step.
+        A group among others is only marked: the run ends when none can take a step. ``is_other_app`` says
+        whether a node runs another ClientApp than this project's.
 
         Raises
         ------
@@ -781,6 +789,13 @@ class PseudoGradientStrategy(BaseStrategy):
         lacks = set(lacking.values())
         if len(lacks) != 1:
             return
+        who_lacks = "the one node" if len(lacking) == 1 else f"each of the {len(lacking)} nodes"
+        cause = self._need_of_our_app() if is_other_app else self._need_of_correction()
+        self.failures.fatal_reason = f"{who_lacks} that answered in round 1 {lacks.pop()}: {cause}"
+        if not self.group:
+            raise TooManyFailedRounds(self.failures.fatal_reason)
+
+    def _need_of_our_app(self) -> str:
         parts = {
             "weighting": self.weighting.required_metric,
             "aggregation": self.aggregation.required_metric,
@@ -789,13 +804,14 @@ class PseudoGradientStrategy(BaseStrategy):
         asking += ["privacy"] * bool(self.privacy.required_reply_keys)
         named = ", ".join(f"{slot}={type(getattr(self, slot)).__name__}" for slot in asking)
         who = f"{self.name} with {named}" if named else self.name
-        who_lacks = "the one node" if len(lacking) == 1 else f"each of the {len(lacking)} nodes"
-        self.failures.fatal_reason = (
-            f"{who_lacks} that answered in round 1 {lacks.pop()}: {who} needs this project's ClientApp "
-            "(clients.client_app), or one that does the same"
-        )
-        if not self.group:
-            raise TooManyFailedRounds(self.failures.fatal_reason)
+        return f"{who} needs this project's ClientApp (clients.client_app), or one that does the same"
+
+    def _need_of_correction(self) -> str:
+        """Say why nodes of this project's ClientApp do not send what one of their corrections should."""
+        sent = self.train_config().items()
+        if idle := [f"{k}={v!r}" for k, v in sent if not v and not k.startswith(protocol.COMPRESSION)]:
+            return f"{self.name} sends {', '.join(idle)}, and {IDLE_KEY}"
+        return NOT_SENT
 
     def _mean_metrics(self, collected: SoundReplies) -> dict[str, Any]:
         """Average the metrics of the nodes' replies, or hand them to the user's own function."""
@@ -1083,6 +1099,9 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def per_site_metrics(self) -> dict[str, dict[str, float]]:
         return self.evaluation.by_site(self.registry.sites)
+
+    def known_partitions(self) -> Mapping[int, int]:
+        return self.registry.partition_of if self.registry.has_partition_ids else {}
 
     def participation_counts(self) -> dict[str, dict[str, int]]:
         kept = self.registry.contribution_log.counts

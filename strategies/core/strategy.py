@@ -120,7 +120,7 @@ class KeywordAdviceMeta(ABCMeta):
         return Signature([parameter for name, parameter in taken.items() if name != "self"])
 
 
-class BaseStrategy(Strategy, metaclass=KeywordAdviceMeta):
+class BaseStrategy(flower_names.HasHooks, Strategy, metaclass=KeywordAdviceMeta):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
     is_resumable: ClassVar[bool] = (
@@ -236,6 +236,10 @@ class BaseStrategy(Strategy, metaclass=KeywordAdviceMeta):
 
     def participation_counts(self) -> dict[str, dict[str, int]]:
         """Return what each node has contributed so far (:class:`~.client_registry.ContributionLog`)."""
+        return {}
+
+    def known_partitions(self) -> Mapping[int, int]:
+        """Return which partition each node holds, by node id: of those that have said so."""
         return {}
 
     def stop_awaiting(self, messages: Collection[Message]) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from strategies.shared.checks import require
+from strategies.shared.flower_names import HasHooks
 
 TUNED = "tuned"
 MIN_SILHOUETTE = 0.25  # silhouette
@@ -25,7 +26,7 @@ MAX_THRESHOLDS = 50  # thresholds
 NUM_TUNING_SAMPLES = 10  # samples of the examples that a threshold is tried on
 
 
-class Grouping(ABC):
+class Grouping(HasHooks, ABC):
     """Divides nodes into groups."""
 
     @property

@@ -8,13 +8,13 @@ and ``state``, since touching fresh memory costs more than the arithmetic.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from strategies.shared.checks import require
-from strategies.shared.flower_names import warn_of_misspelt_hooks
+from strategies.shared.flower_names import HasHooks
 
 from .layout import Layout, block_size, blocks, layer_norms
 from .updates import NoStep, describe_value, require_by_layer, require_pair
@@ -22,15 +22,10 @@ from .updates import NoStep, describe_value, require_by_layer, require_pair
 State = dict[str, Tensor]
 
 
-class ServerOptimizer(ABC):
+class ServerOptimizer(HasHooks, ABC):
     """The letter P of the update rule."""
 
     is_mean_reused: ClassVar[bool] = True  # whether the next state may lie in the mean's memory
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        """Name the misspelt ones of a class's methods."""
-        super().__init_subclass__(**settings)
-        warn_of_misspelt_hooks(cls)
 
     @abstractmethod
     def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:

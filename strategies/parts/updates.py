@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from strategies.shared.flower_names import accept_old_names, warn_of_misspelt_hooks
+from strategies.shared.flower_names import HasHooks, accept_old_names
 
 from .layout import Layout, blocks, squared_norms
 
@@ -41,17 +41,16 @@ SUMS: Mapping[str, NodeSum] = {  # what a part can ask :meth:`Updates.sum` for
 }
 
 
-class Part:
+class Part(HasHooks):
     """Base of the parts of the update rule: each names what it needs of the nodes' updates."""
 
     sums: ClassVar[tuple[str, ...] | None] = None  # names of SUMS beside the mean; None: each update
     renamed: ClassVar[Mapping[str, str]] = {}  # what a subclass may define by an old name, for one release
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Accept old names, and name misspelt ones; refuse a sum that nobody computes."""
+        """Accept old names; refuse a sum that nobody computes."""
         super().__init_subclass__(**settings)
         accept_old_names(cls, cls.renamed)
-        warn_of_misspelt_hooks(cls)
         if unknown := [name for name in cls.sums or () if name not in SUMS]:
             raise TypeError(f"{cls.__name__}.sums has {unknown[0]!r}: expected names out of {list(SUMS)}")
 

@@ -25,13 +25,14 @@ from flwr.app import ConfigScalar
 from torch import Tensor
 
 from . import protocol
+from .flower_names import HasHooks
 
 SEED_BYTES = 8
 Shape = tuple[int, ...]
 Restriction = Callable[[Tensor], Tensor]  # of a gradient, to a part of it
 
 
-class Compression(ABC):
+class Compression(HasHooks, ABC):
     """How each array of an update is sent.
 
     A subclass is a frozen dataclass of plain values, which messages tell the nodes, and has a ``kind``. A

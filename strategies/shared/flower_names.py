@@ -4,13 +4,13 @@ A setting of a part is advised with the part that the class has: FedYogi's ``tau
 ``Yogi``, FedGMA's the ``tau`` of its ``AgreementMask``.
 """
 
-import inspect
 import logging
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
+from types import FunctionType
 from typing import Any
 
 logger = logging.getLogger("flwr")
@@ -120,6 +120,16 @@ def _find_replacement(kind: type, name: str) -> str:
 
 
 OLD_NAMES_OF_SUMS = ("needs_only_mean", "of_mean")
+METHODS = FunctionType, classmethod, staticmethod, property, cached_property
+
+
+class HasHooks:
+    """Base of what users subclass: the log names what a subclass defines under almost the name of a hook."""
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Name misspelt hooks."""
+        super().__init_subclass__(**settings)
+        warn_of_misspelt_hooks(cls)
 
 
 def warn_of_misspelt_hooks(cls: type) -> None:
@@ -127,7 +137,7 @@ def warn_of_misspelt_hooks(cls: type) -> None:
     if cls.__module__.partition(".")[0] in OWN_PACKAGES:
         return
     hooks = {name for base in cls.__mro__[1:] for name in vars(base) if not name.startswith("_")}
-    own = [name for name, value in vars(cls).items() if inspect.isfunction(value) and name not in hooks]
+    own = [name for name, value in vars(cls).items() if isinstance(value, METHODS) and name not in hooks]
     for name in own:
         if near := get_close_matches(name, hooks, 1, 0.9):
             logger.warning("%s.%s overrides nothing: did you mean %s?", cls.__name__, name, near[0])

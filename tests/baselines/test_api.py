@@ -123,6 +123,17 @@ def test_several_corrections_and_an_optimiser_of_torch(tmp_path: Path) -> None:
     assert measured(ours) == measured(results.load(tmp_path / "command"))
 
 
+def test_corrections_have_the_names_that_they_are_given(tmp_path: Path) -> None:
+    twice = {"weak": partial(Proximal, mu=0.1), "strong": partial(Proximal, mu=0.4)}
+    both = run(SMALL, corrections=twice, folder=tmp_path)
+    chosen = yaml.safe_load((Path(both.run.iloc[0]) / "config.yaml").read_text())["client"]["corrections"]
+    assert {name: settings["mu"] for name, settings in chosen.items()} == {"weak": 0.1, "strong": 0.4}
+    weak = run(SMALL, corrections={"weak": partial(Proximal, mu=0.1)}, folder=tmp_path)
+    alone = run(SMALL, corrections=partial(Proximal, mu=0.1), folder=tmp_path)
+    assert measured(weak) == measured(alone) != measured(both)
+    assert measured(run(SMALL, corrections={}, folder=tmp_path)) == measured(run(SMALL, folder=tmp_path))
+
+
 def test_plain_values_may_be_numpys_and_paths(tmp_path: Path) -> None:
     place = tmp_path / "a, b (1)"
     frame = run("dataset=digits num_nodes=3", rounds=np.int64(1), data_root=place, folder=tmp_path)
@@ -192,6 +203,32 @@ def test_on_ray_an_object_gives_the_same_bytes(tmp_path: Path) -> None:
         ({"strategy": LocalOnly(inner=FedAvg())}, "wraps another strategy"),
         ({"strategy": LocalOnly}, "wraps another strategy"),
         ({"private": ["body"]}, "private=list"),
+        (
+            {"corrections": ["proximal", "fedlc"]},
+            r"corrections has 'proximal': choose options by name in the",
+        ),
+        (
+            {"corrections": [0.5]},
+            r"corrections has 0\.5: expected a correction's class, or a functools.partial",
+        ),
+        (
+            {"corrections": {"proximal": {"mu": 0.5}}},
+            r"corrections has {'mu': 0\.5}: expected a correction's",
+        ),
+        (
+            {"corrections": [Proximal, Proximal]},
+            "corrections has two of Proximal: name them, {'weak': partial",
+        ),
+        (
+            {"corrections": partial(Proximal, 0.5)},
+            r"corrections: name the arguments of the partial, partial\(",
+        ),
+        ({"mask": {"tau": 0.4}}, r"mask is given a dict: write each .*, run\('mask\.tau=\.\.\.'\)"),
+        (
+            {"personal": {"strength": 0.4}},
+            r"personal is given a dict: .*'client\.personal\.strength=\.\.\.'",
+        ),
+        ({"evaluation": {"per_node": True}}, r"evaluation is given a dict: .*run\('evaluation\.per_node="),
     ],
 )
 def test_what_cannot_be_an_option_is_refused_in_one_line(
@@ -215,3 +252,18 @@ def test_what_only_a_notebook_has_does_not_go_to_other_processes(
     assert measured(run(SMALL, model=Here, folder=tmp_path))
     with pytest.raises(UserError, match="runtime=inline"):
         run(SMALL, model=Here, runtime="ray", folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_data_that_have_changed_are_read_again(tmp_path: Path) -> None:
+    """As a notebook's user changes a table between two cells."""
+    play = tmp_path / "play.txt"
+    play.write_text("A:\nthe king has a ring\n\nB:\nthe mill and the river\n")
+    small = (
+        f"dataset=speech dataset.load.path={play} dataset.load.length=4 num_nodes=2 rounds=1 model.hidden=8"
+    )
+    first = measured(run(small, folder=tmp_path / "first"))
+    play.write_text("A:\nno king has a coat\n\nB:\nthe hill and the ocean\n")
+    assert measured(run(small, folder=tmp_path / "second")) != first
+    with pytest.raises(UserError, match=r"play\.txt, which has changed"):
+        run(small, folder=tmp_path / "first")

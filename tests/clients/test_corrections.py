@@ -1,11 +1,14 @@
 """What is done to a step's gradient: FedProx' term, and what is observed of it."""
 
 import copy
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
+from typing import Any
 
 import pytest
 import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from torch import Tensor, nn
 from torch.optim import SGD
 
@@ -13,13 +16,19 @@ from clients import (
     Classification,
     Correction,
     FedRep,
+    GradientTransform,
     GradientVariance,
     LocalTraining,
+    Node,
     PerFedAvg,
     Proximal,
     RoundStart,
 )
+from clients.fast.trace import Step
+from clients.optimizer_step import GradientPipeline
+from clients.round import ClientRound
 from helpers.plain_loop import SEED, by_hand, examples, perceptron, seeded, start_of
+from strategies.shared.flower_private import become_server
 
 
 @pytest.mark.parametrize("clip", [None, 0.5], ids=["", "clipped"])
@@ -168,6 +177,96 @@ def test_a_loss_in_place_of_the_tasks(term: int) -> None:
     for a, b in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
     assert metrics["loss"] == pytest.approx(sum(losses) / 3, rel=1e-6)
+
+
+LISTS = {  # what a step's gradients are turned into, and what is said of that
+    "too few": (lambda gradients: gradients[1:], "returns 3 gradients: expected a list of 4 tensors"),
+    "too many": (lambda gradients: [*gradients, gradients[0]], "returns 5 gradients: expected a list of 4"),
+    "one tensor": (
+        lambda gradients: torch.cat([g.flatten() for g in gradients]),
+        r"returns a tensor of shape \[\d+\] for gradients: expected a list of 4 tensors, one for each",
+    ),
+    "a generator": (lambda gradients: (g for g in gradients), "returns a generator for gradients"),
+    "numbers": (lambda gradients: [0.0] * 4, "returns a float as gradient 0: expected a list of 4 tensors"),
+    "other shapes": (
+        lambda gradients: [g.unsqueeze(0) for g in gradients],
+        r"returns a tensor of shape \[1, .*\] as gradient 0: .*, one for each trained parameter and shaped",
+    ),
+}
+RETURNS = {
+    "nothing": (lambda gradients, sums: None, "returns None: expected a pair, the gradients and the sums"),
+    "no sums": (lambda gradients, sums: gradients, "returns a tuple: expected a pair"),
+    "sums that are none": (lambda gradients, sums: (gradients, 1.0), "returns a tuple: expected a pair"),
+}
+
+
+class Wrapped(Correction):
+    """Its step returns what ``change`` makes of a step's gradients and sums."""
+
+    def __init__(self, change: Callable[..., object]) -> None:
+        self.change = change
+
+    def wrap_gradient(self, step: Step) -> Step:
+        return lambda *given: self.change(*step(*given))  # type: ignore[return-value]
+
+
+class Transformed(Correction):
+    def __init__(self, change: Callable[[Sequence[Tensor]], Any]) -> None:
+        self.gradient_transform = GradientTransform(lambda gradients, _: change(gradients), [])
+
+
+class Bare(Correction):
+    def wrap_gradient(self, step: Step) -> Step:
+        """Forget to return a function."""
+        return None  # type: ignore[return-value]
+
+
+class Termless(Correction):
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+        return None  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_gradients_that_are_none_are_named_with_their_correction(name: str) -> None:
+    change, line = LISTS[name]
+    with pytest.raises(ValueError, match=rf"Wrapped\.wrap_gradient's function {line}"):
+        trained(Wrapped(lambda gradients, sums: (change(gradients), sums)))
+    with pytest.raises(ValueError, match=rf"Transformed\.gradient_transform {line}"):
+        trained(Transformed(change))
+    batched = GradientPipeline([Transformed(change).gradient_transform])  # type: ignore[list-item]
+    values = [p.detach() for p in perceptron().parameters()]
+    with pytest.raises(ValueError, match=f"gradient_transform Transformed.*{line}"):
+        batched(values, values)
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_so_is_a_step_that_returns_no_pair(name: str) -> None:
+    change, line = RETURNS[name]
+    with pytest.raises(ValueError, match=rf"Wrapped\.wrap_gradient's function {line}"):
+        trained(Wrapped(change))
+
+
+def test_so_is_a_hook_that_returns_nothing() -> None:
+    with pytest.raises(
+        ValueError, match=r"Bare\.wrap_gradient returns no function: expected one that does"
+    ):
+        trained(Bare())
+    with pytest.raises(ValueError, match=r"Termless\.loss_term returns None: expected one number"):
+        trained(Termless())
+
+
+@pytest.mark.parametrize("records", [None, {"mine": torch.zeros(2)}], ids=["nothing", "tensors"])
+def test_so_are_records_that_are_none(records: object) -> None:
+    kind = type("Mine", (Smoothed,), {"config_key": "mine", "on_round_end": lambda *_: records})
+    model, training = seeded(perceptron), LocalTraining(optimizer=partial(SGD, lr=0.1))
+    node = Node(model, training, Classification(), examples(), examples(), known_corrections=(kind,))
+    config = ConfigRecord({"server-round": 1, "mine": True})
+    content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "config": config})
+    become_server()
+    message = Message(content, dst_node_id=1, message_type="train")
+    context = Context(1, 1, {"partition-id": 0}, RecordDict(), {})
+    with pytest.raises(ValueError, match=r"Mine\.on_round_end returns a?.*: expected ArrayRecords by name"):
+        ClientRound(node, message, context).run()
 
 
 def test_two_losses_in_place_of_the_tasks_are_refused() -> None:

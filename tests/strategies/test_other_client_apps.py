@@ -1,15 +1,20 @@
 """Strategies with ClientApps that are not this project's."""
 
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.client import Client, NumPyClient
 from flwr.clientapp import ClientApp
+from torch.optim import SGD
 
 from baselines.grids.inline import InlineGrid
+from clients import Classification, Correction, LocalTraining, Node, RoundStart, client_app
 from helpers.federation import Federation, answer, record, sent_model
+from helpers.plain_loop import examples, perceptron, seeded
 from strategies import (
     AFL,
     IFCA,
@@ -86,6 +91,53 @@ def test_so_for_one_model_per_node() -> None:
         error.value
     )
     assert len(grid.trained()) == 2
+
+
+@dataclass(kw_only=True, eq=False)
+class Pulled(FedAvg):
+    """Sends its setting by the key of its correction, which returns a record."""
+
+    extra_record = "pull"
+    mu: float = 1.0
+
+    def train_config(self) -> Any:
+        return {**super().train_config(), "pull-mu": self.mu}
+
+
+class Pull(Correction):
+    config_key = "pull-mu"
+    has_record: ClassVar[bool] = True
+
+    def __init__(self, start: RoundStart) -> None:
+        self.sent = start.content.array_records["arrays"]
+
+    def on_round_end(self, parameters: Any, metrics: Any) -> Any:
+        return {"pull": self.sent} if self.has_record else {}
+
+
+class Silent(Pull):
+    has_record = False
+
+
+IDLE = "Pulled sends pull-mu=0.0, and a correction does not act where its config_key is 0 or empty: "
+UNSENT = "no correction sends it: check that train_config() sends its config_key, that the nodes' "
+
+
+@pytest.mark.parametrize(
+    ("mu", "known", "cause"), [(0.0, (Pull,), IDLE), (1.0, (), UNSENT), (1.0, (Silent,), UNSENT)]
+)
+def test_with_our_client_app_the_correction_is_named(
+    mu: float, known: tuple[type[Correction], ...], cause: str
+) -> None:
+    model, training = seeded(perceptron), LocalTraining(optimizer=partial(SGD, lr=0.1))
+    rows = examples()
+    node = Node(model, training, Classification(), rows, rows, known_corrections=known)
+    grid = InlineGrid(client_app(lambda *_: node), 2)
+    with pytest.raises(TooManyFailedRounds) as error:
+        Pulled(mu=mu).start(grid, ArrayRecord(model.state_dict()), num_rounds=9)
+    first = "each of the 2 nodes that answered in round 1 sent no 'pull' record: "
+    assert str(error.value).startswith(first + cause)
+    assert "\n" not in str(error.value)
 
 
 def test_a_single_node_of_another_kind_is_left_out_and_no_more() -> None:

@@ -98,6 +98,51 @@ def test_a_changed_source_is_built_anew(root: Path) -> None:
     the_file(root)  # the old ones are replaced
 
 
+def test_a_file_with_the_same_size_and_time_is_another(root: Path) -> None:
+    build, file = Builder(), root / "source" / "file"
+    use(root, build)
+    before = file.stat()
+    (root / "other").write_bytes(b"war")
+    os.utime(root / "other", ns=(before.st_atime_ns, before.st_mtime_ns))
+    (root / "other").replace(file)
+    use(root, build)
+    assert build.calls == 2
+
+
+def test_a_file_behind_a_link_is_looked_at(root: Path) -> None:
+    build, linked = Builder(), root / "linked"
+    linked.mkdir()
+    (linked / "file").write_bytes(b"one")
+    (root / "source" / "cat").symlink_to(linked)
+    (linked / "back").symlink_to(root / "source")  # which would have no end
+    use(root, build)
+    (linked / "file").write_bytes(b"another")
+    use(root, build)
+    assert build.calls == 2
+
+
+def test_a_source_that_is_replaced_while_it_is_read_is_read_again(root: Path) -> None:
+    file, read = root / "source" / "file", []
+
+    def build() -> dict[str, np.ndarray]:
+        read.append(file.read_bytes())
+        if len(read) == 1:
+            file.write_bytes(b"replaced")
+        return {"bytes": np.frombuffer(read[-1], np.uint8)}
+
+    for _ in range(2):
+        arrays = load_cached("set", None, root, [root / "source"], build)
+        assert arrays["bytes"].numpy().tobytes() == b"replaced"
+    assert read == [b"raw", b"replaced"]
+
+
+def test_a_cache_within_its_source_is_no_part_of_it(root: Path) -> None:
+    build = Builder()
+    for _ in range(2):
+        load_cached("set", None, root, [root], build)
+    assert build.calls == 1
+
+
 @pytest.mark.parametrize("position", ["magic", "header", "image", "label", "directory", "end"])
 def test_one_wrong_byte_is_found_named_and_mended(
     root: Path, position: str, caplog: pytest.LogCaptureFixture

@@ -147,6 +147,31 @@ def test_the_order_in_which_nodes_are_done_decides_no_byte(tmp_path: Path) -> No
     assert lines_in(tmp_path / "last first") == expected
 
 
+class WithoutFirst(InlineGrid):
+    """A grid whose first node trains and is too late, in each round."""
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        asked = list(messages)
+        replies = super().send_and_receive(asked, timeout=timeout)
+        return replies[1:] if asked and asked[0].metadata.message_type == "train" else replies
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["fedavg", "local"])
+def test_the_bytes_of_nodes_add_up_where_one_is_late(strategy: str, tmp_path: Path) -> None:
+    setting = f"num_nodes=4 rounds=2 model=softmax strategy={strategy} count_bytes=true"
+    run_on_grid(experiment.load(setting), WithoutFirst(client_app_of(setting), 4), tmp_path)
+    rows = pd.read_csv(tmp_path / "metrics.csv")
+    own = rows[rows.split == "site-train"]
+    for metric in ("bytes_down", "bytes_up"):
+        of_nodes = own[own.metric == metric]
+        assert of_nodes.groupby("round").size().tolist() == [4, 4]
+        assert of_nodes.groupby("round").value.sum().tolist() == curve(rows, "train", metric)
+    assert (own[own.metric == "bytes_up"].value == 0).sum() == 2
+
+
 @pytest.mark.slow
 def test_classes_of_a_regression_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"evaluation.per_class=true: the data set has no classes"):

@@ -109,3 +109,44 @@ def test_a_run_is_looked_at_while_its_folder_is_locked(run: Path, monkeypatch: p
     with pytest.raises(UserError, match="seen"):
         played(" ".join([*SMALL, "rounds=3", "resume=true"]), run)
     assert seen == ["locked"]
+
+
+PLAY = "ADA:\nThe king has lost a silver ring by the river.\n\nBEN:\nMy sister will sell the long letter.\n"
+SPEECH = ["dataset=speech", "dataset.load.length=4", "num_nodes=2", "rounds=1", "resume=true"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["finished", "unfinished"])
+def test_other_data_under_the_same_path_are_another_run(
+    state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same data elsewhere are not."""
+    play, run = tmp_path / "play.txt", tmp_path / "run"
+    play.write_text(PLAY)
+    command = [*SPEECH, "model.hidden=8", "checkpoint_every=1", f"hydra.run.dir={run}"]
+    assert launch(*command, f"dataset.load.path={play}") == 0
+    if state == "unfinished":
+        written = (run / "environment.json").read_text()
+        (run / "environment.json").write_text(written.replace('"finished"', '"interrupted"'))
+    capsys.readouterr()
+    moved = Path(shutil.copy(play, tmp_path / "moved.txt"))
+    assert launch(*command, f"dataset.load.path={moved}") == 0
+    assert ("finished already" in capsys.readouterr().out) == (state == "finished")
+
+    path = play if state == "finished" else moved  # as config.yaml has it
+    path.write_text(PLAY.replace("river", "coast"))
+    assert launch(*command, f"dataset.load.path={path}") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"belongs to a run with another configuration ({path}, which has changed)" in error
+    path.unlink()
+    assert launch(*command, f"dataset.load.path={path}") == 2
+    assert f"({path}, which cannot be read)" in capsys.readouterr().err
+    assert launch(*command, f"dataset.load.path={play if path == moved else moved}") == 0
+
+
+def test_a_missing_file_is_named_by_whoever_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(*SPEECH, f"dataset.load.path={tmp_path}/none.txt", f"hydra.run.dir={tmp_path}/run") == 2
+    assert f"dataset.load.path={tmp_path}/none.txt cannot be read" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import csv
 import shlex
 from functools import cache
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from omegaconf import OmegaConf, open_dict
 
 from baselines.errors import UserError
 from baselines.experiment import config
+from baselines.experiment import identity as identities
+from baselines.experiment.closed import known_targets
 from baselines.experiment.config import leaves
 from baselines.experiment.identity import (
     LATER_SETTINGS,
@@ -17,9 +20,13 @@ from baselines.experiment.identity import (
     UNHASHED_SETTINGS,
     Variants,
     config_hash,
+    forget_changed,
+    hash_own_files,
     identity,
+    names_file,
 )
 from baselines.experiment.overrides import CONF
+from baselines.experiment.validation import OWN_MODULES, find_object
 from baselines.reproduce import paper_tables
 from baselines.reproduce.paper_tables import PaperTable
 
@@ -32,22 +39,150 @@ def test_what_does_not_decide_the_numbers_is_no_part_of_the_identity() -> None:
     assert len(others | {one}) == 4
 
 
-def test_a_trace_counts_with_its_content(tmp_path: Path) -> None:
-    def write(folder: str, seconds: int) -> str:
-        file = tmp_path / folder / "trace.csv"
-        file.parent.mkdir()
-        file.write_text(f"node,seconds_per_step,bytes_per_second\n0,{seconds},\n")
-        return identity(config.load(f"strategy=fedbuff clock=trace clock.path={file}"))
+OTHERS = "dataset.load._target_=mylab.data.load +dataset.load"
+OWN_FILES = {  # overrides that name a file of the user's own, by what they name
+    "trace": "strategy=fedbuff clock=trace clock.path={}",
+    "play": "dataset=speech dataset.load.path={}",
+    "table": "dataset=text dataset.name={}",
+    "other table": "dataset=text dataset.name=imdb dataset.test_split={}",
+    "tokenizer": "dataset=text dataset.tokenizer={} model=huggingface model.name=bert",
+    "weights": "model=lora model.weights={}",
+    "site": "dataset=local 'runtime.sites={{north: {}}}'",
+    "site of a deployment": "dataset=local runtime=superlink 'runtime.sites={{north: {}}}'",
+    "data of another's class": f"{OTHERS}.path={{}}",
+    "list of another's class": f"{OTHERS}.parts=[{{}}]",
+    "part of another's class": f"'{OTHERS.partition(' ')[0]}' '+dataset.load.part={{{{of: {{}}}}}}'",
+    "model of another's class": "model._target_=torch.nn.Module +model.checkpoint={}",
+}
+OWN_FOLDERS = {
+    "hub": "dataset=hub dataset.name={}",
+    "texts": "dataset=text dataset.name={}",
+    "model": "model=huggingface model.name={}",
+    "site": OWN_FILES["site"],
+    "data of another's class": OWN_FILES["data of another's class"],
+    "model of another's class": OWN_FILES["model of another's class"],
+}
 
-    one = write("a", 1)
-    assert write("b", 1) == one  # the same trace in another folder
-    assert write("c", 2) != one
-    (tmp_path / "a" / "trace.csv").write_text("node,seconds_per_step,bytes_per_second\n0,3,\n")
-    assert identity(config.load(f"strategy=fedbuff clock=trace clock.path={tmp_path}/a/trace.csv")) != one
-    unread = [
-        config_hash(config.load(f"clock=trace clock.path={name}")) for name in ("gone.csv", "lost.csv")
-    ]
-    assert unread[0] != unread[1]
+
+def hash_of(overrides: str) -> str:
+    """Return the hash of a configuration whose classes need not exist."""
+    forget_changed()
+    return config_hash(config.composed_unchecked(overrides).cfg)
+
+
+@pytest.mark.parametrize("named", OWN_FILES)
+def test_a_file_of_the_users_own_counts_with_its_content(named: str, tmp_path: Path) -> None:
+    one, moved = tmp_path / "one.csv", tmp_path / "moved.csv"
+    for file in (one, moved):
+        file.write_text("1,2\n")
+    before = hash_of(OWN_FILES[named].format(one))
+    assert hash_of(OWN_FILES[named].format(moved)) == before
+    one.write_text("1,3\n")
+    assert hash_of(OWN_FILES[named].format(one)) != before
+    unread = {hash_of(OWN_FILES[named].format(tmp_path / name)) for name in ("gone.csv", "lost.csv")}
+    assert len(unread - {before}) == 2
+
+
+@pytest.mark.parametrize("named", OWN_FOLDERS)
+def test_a_folder_counts_with_what_is_in_it(named: str, tmp_path: Path) -> None:
+    def write(folder: str, name: str = "cat/1.png", content: str = "one") -> str:
+        file = tmp_path / folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        return hash_of(OWN_FOLDERS[named].format(tmp_path / folder))
+
+    before = write("one")
+    assert write("moved") == before
+    write("one", "florilegium-cache/one.npz")  # is no part of the data
+    others = [write("one", content="two"), write("one", "cat/2.png"), write("renamed", "dog/1.png")]
+    assert len({before, *others}) == 4
+
+
+def test_a_name_is_not_taken_for_a_folder_beside_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But the name of a data set is, as Hugging Face takes it so, and whoever reads it may."""
+    named = {
+        "model._target_=timm.create_model +model.model_name=resnet18": False,
+        "dataset=text dataset.name=imdb dataset.test_split=resnet18": False,
+        "dataset=hub dataset.name=resnet18": True,
+        f"{OTHERS}.path=resnet18": True,
+    }
+    monkeypatch.chdir(tmp_path)
+    before = {overrides: hash_of(overrides) for overrides in named}
+    (tmp_path / "resnet18").mkdir()
+    assert {overrides: hash_of(overrides) != before[overrides] for overrides in named} == named
+
+
+def test_what_is_read_from_the_data_folder_by_name_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a run without files of its own reads nothing for its identity; a reference below it is one's own."""
+    for name in (
+        "MNIST/raw/train",
+        "MNIST-writers/mnist_writers.npz",
+        "femnist/train/a.json",
+        "mine/a.csv",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    monkeypatch.chdir(tmp_path)
+    for dataset in ("mnist", "mnist_writers", "femnist", "digits"):
+        assert hash_own_files(config.load(f"dataset={dataset} data_root={tmp_path}")) == {}
+    for place, expected in (
+        ("", {}),
+        ("/mine", {f"{tmp_path}/mine"}),
+        ("/mine/a.csv", {f"{tmp_path}/mine/a.csv"}),
+    ):
+        overrides = f"{OTHERS}.root='${{data_root}}{place}' data_root={tmp_path}"
+        cfg = config.composed_unchecked(overrides.replace("'", "")).cfg
+        assert hash_own_files(cfg).keys() == set(expected)
+    assert hash_of(f"dataset=speech data_root={tmp_path}") == hash_of("dataset=speech data_root=/else")
+
+
+def test_a_file_is_read_once_until_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, counted = tmp_path / "play.txt", []
+    file.write_text("A:\nb\n")
+    cfg, whole = config.load(f"dataset=speech dataset.load.path={file}"), identities._hash_file
+    monkeypatch.setattr(identities, "_hash_file", lambda path: counted.append(path) or whole(path))
+    before = identity(cfg)
+    assert [identity(cfg), identity(cfg)] == [before, before]
+    assert counted == [file]
+    file.write_text("A:\nc\n")
+    assert identity(cfg) == before  # of the data that a run has begun with
+    assert forget_changed()
+    assert identity(cfg) != before
+    assert not forget_changed()
+
+
+NO_FILES = {  # texts of this suite's classes that name no file of the user's own
+    "baselines.datasets.TorchvisionImages": {"source", "root", "folder", "split"},
+    "baselines.datasets.femnist": {"root", "folder", "hub_name"},
+    "baselines.datasets.hub": {"image", "label", "writer", "subset", "train_split", "test_split", "cache"},
+    "baselines.datasets.local": {"cache"},
+    "baselines.datasets.mnist_writers": {"ids", "qmnist"},
+    "baselines.datasets.synthetic": {"dtype"},
+    "baselines.datasets.text": {"column", "label", "writer", "subset", "train_split", "cache"},
+    "baselines.models.HuggingFace": {"tokenizer"},  # the data set's
+    "baselines.models.LinearRegression": {"dtype"},
+    "baselines.partitioners.ShiftedLabels": {"distribution"},
+    "baselines.runtimes.Ray": {"address", "code"},
+    "strategies.ByExamples": {"key"},
+    "strategies.EffectiveRank": {"variant", "granularity", "unfolding", "layout"},
+    "strategies.StableRank": {"variant", "granularity", "unfolding", "layout"},
+}
+
+
+def test_every_argument_that_may_name_a_file_is_listed() -> None:
+    """Whoever adds a text says whether it names a file: in ``FILES``, in ``FOLDERS`` or here."""
+    others: dict[str, set[str]] = {}
+    ours = (target for target in known_targets() if target.startswith(OWN_MODULES))
+    for target in (one for one in ours if not one.startswith("baselines.engine.loggers.")):
+        for name, argument in signature(find_object(target), eval_str=True).parameters.items():
+            is_text = argument.annotation in (str, str | None) or "Path" in str(argument.annotation)
+            if is_text and name != "group" and not names_file(target, name):
+                others.setdefault(target, set()).add(name)
+    assert others == NO_FILES
 
 
 def test_an_identity_needs_all_values() -> None:

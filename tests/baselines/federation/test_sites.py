@@ -110,6 +110,20 @@ def test_a_run_of_sites_resumes_with_equal_numbers(
     assert contributions["site west"] == {"updates": 2, "left_out": 0, "examples": 449}  # of 599
 
 
+@pytest.mark.slow
+def test_a_deployment_of_sites_with_relative_paths_is_finished_then(
+    sites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its programs have another folder, and agree on the run's identity."""
+    monkeypatch.chdir(sites)
+    schema, who = "dataset.schema=schema.yaml", "runtime.sites={north: north.npz, south: south.npz}"
+    command = ["dataset=local", schema, "num_nodes=2", "runtime=superlink", who, "resume=true"]
+    command += ["rounds=1", "node_test_fraction=0.25"]
+    for _ in range(2):
+        assert launch(*command, f"data_root={tmp_path}", f"hydra.run.dir={tmp_path}/run") == 0
+    assert "finished already" in capsys.readouterr().out
+
+
 NOISE = ["weighting=uniform", "privacy.clip=1", "privacy.noise_seed=null", "privacy.noise_multiplier=0.5"]
 
 

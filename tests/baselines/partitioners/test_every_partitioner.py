@@ -169,6 +169,7 @@ def test_quantity_skew_ignores_labels_and_spares_no_node() -> None:
             "distribution=H is unknown.*A to G",
         ),
         ("shifted_labels", "partitioner.distribution=B", 12, "num_nodes=12: expected a multiple of 10"),
+        ("shifted_labels", "partitioner.distribution=pairs", 12, "num_nodes=12: expected a multiple of 5"),
         ("shifted_labels", "partitioner.distribution=B", 1000, "at least num_nodes=1000 examples of each"),
         ("label_groups", "partitioner.balanced=20", 9, "partitioner.balanced=20 .*fraction in"),
         ("label_groups", "partitioner.balanced=-0.1", 9, "partitioner.balanced=-0.1"),

@@ -122,10 +122,33 @@ def test_without_a_requester_models_are_judged_on_everything() -> None:
     np.testing.assert_array_equal(ShiftedLabels("C", None, False).test_rows(LABELS), np.arange(60_000))
 
 
-def test_labels_that_allow_no_equal_sizes_are_refused() -> None:
+@pytest.mark.parametrize("chunked", [False, True])
+def test_pairs_share_no_label(chunked: bool) -> None:
+    """Section IV.D: "agent_0 gets digits [0,1], agent_1 gets digits [2,3], etc."."""
+    labels = LABELS if chunked else np.repeat(np.arange(10), 100)
+    for num_nodes in (5, 10):
+        parts = ShiftedLabels("pairs", None, chunked)(labels, None, num_nodes, 0)
+        assert [set(labels[rows]) for rows in parts] == [
+            {2 * node % 10, 2 * node % 10 + 1} for node in range(num_nodes)
+        ]
+        dealt = np.concatenate(parts)
+        assert len(np.unique(dealt)) == len(dealt) == (59_907 if chunked else 1_000)
+
+
+@pytest.mark.parametrize("node", [0, 3, 8])
+def test_a_requester_of_pairs_is_judged_on_its_two_digits(node: int) -> None:
+    labels = np.repeat(np.arange(10), 100)
+    rows = ShiftedLabels("pairs", node, True).test_rows(labels)
+    expected = np.zeros(10, dtype=int)
+    expected[2 * (node % 5) :][:2] = 50
+    np.testing.assert_array_equal(np.bincount(labels[rows], minlength=10), expected)
+
+
+@pytest.mark.parametrize("letter", ["B", "pairs"])
+def test_labels_that_allow_no_equal_sizes_are_refused(letter: str) -> None:
     labels = np.repeat(np.arange(10), [5_000, *[100] * 9])
     with pytest.raises(UserError, match="too unevenly distributed"):
-        ShiftedLabels("B", None, False)(labels, None, 10, 0)
+        ShiftedLabels(letter, None, False)(labels, None, 10, 0)
 
 
 def test_each_judges_a_node_s_own_model_on_its_own_distribution_and_others_on_everything() -> None:

@@ -146,7 +146,7 @@ def test_an_unknown_table_is_named() -> None:
         table_of("feder", "table9")
 
 
-FINDING = {"text", "where", "or_equal", "headline", "general", "gain"}
+FINDING = {"text", "where", "or_equal", "headline", "general", "gain", "within"}
 
 
 @pytest.mark.parametrize(

@@ -340,6 +340,33 @@ def test_a_finding_may_set_a_level() -> None:
     assert (pair.ours, small.ours, small.departs) == (None, -3.0, True)
 
 
+@pytest.mark.parametrize(
+    ("gains", "margin", "ours", "verdict"),
+    [
+        ((0.1, 0.2, 0.3), 0.5, 0.3, "confirmed"),
+        ((-0.1, -0.2, -0.3), 0.5, 0.3, "confirmed"),  # whichever is better
+        ((-0.1, 0.0, 0.1), 0.5, 0.5, "confirmed"),
+        ((2.1, 2.2, 2.3), 0.5, -1.7, "contradicted"),
+        ((-2.1, -2.2, -2.3), 0.5, -1.7, "contradicted"),
+        ((-0.4, 0.0, 0.7), 0.5, 0.4, "undecided"),
+        ((0.4, 0.6, 0.8), 0.5, -0.1, "undecided"),
+        ((0.1,), 0.5, 0.4, "undecided"),
+    ],
+)
+def test_a_finding_may_say_that_a_difference_is_small(
+    gains: tuple[float, ...], margin: float, ours: float, verdict: str
+) -> None:
+    """Of three seeds, the mean difference is off by 2.48 times its deviation."""
+    finding = {"text": "", "column": "method", "better": "fedexp", "worse": "fedavg", "within": margin}
+    cells = {("0.1", "fedexp"): tuple(90 + gain for gain in gains), ("0.1", "fedavg"): (90.0,) * len(gains)}
+    numbers = {keys: [Ours(dict(enumerate(own)), "")] for keys, own in cells.items()}
+    whole = PaperTable(**{**vars(table_of("tiny", "table1")), "name": "all combinations are cells"})
+    first, second = comparisons(whole, finding, numbers)
+    (pair,) = next(several for several in (first, second) if several[0].ours is not None)
+    assert pair.ours == pytest.approx(ours)
+    assert pair.verdict == verdict
+
+
 def test_a_number_may_be_of_another_tables_curve(papers: Path) -> None:
     """Without a run; its provenance is the run's, and cells that the table does not have are left out."""
     folder = papers / "tiny" / "ours"

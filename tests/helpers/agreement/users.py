@@ -109,6 +109,20 @@ class Double(Buffered):
         return super().forward(nn.functional.dropout(x.double(), 0.2, self.training))
 
 
+class Small(nn.Module):
+    """One hidden layer, in either precision."""
+
+    def __init__(self, input_shape: list[int], num_classes: int, precision: str) -> None:
+        super().__init__()
+        features = torch.Size(input_shape).numel()
+        self.hidden, self.out = nn.Linear(features, 8), nn.Linear(8, num_classes)
+        self.dtype = getattr(torch, precision)
+        self.to(self.dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.hidden(x.flatten(1).to(self.dtype)).relu())
+
+
 class Counting(Twins):
     """Keeps a number in Python that every forward pass in training changes."""
 

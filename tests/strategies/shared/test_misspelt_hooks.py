@@ -1,10 +1,19 @@
 """A hook of the user's own that is misspelt is named: nothing would call it, and the run would be FedAvg's."""
 
+from typing import Any
+
 import pytest
 from torch import Tensor
 
-from clients import Correction, Personal
+from baselines.experiment.validation import Logger
+from baselines.partitioners import Partitioner
+from clients import Correction, LocalTraining, Personal
+from clients.training import LocalUpdate
 from strategies import FedAvg, Mask, ServerOptimizer
+from strategies.core.clock import VirtualClock
+from strategies.core.strategy import BaseStrategy
+from strategies.parts.clustering import Grouping
+from strategies.shared.compression import Compression
 
 
 @pytest.mark.parametrize(
@@ -16,6 +25,14 @@ from strategies import FedAvg, Mask, ServerOptimizer
         (Mask, "mask_value", "mask_values"),
         (Correction, "wrap_gradients", "wrap_gradient"),
         (Personal, "personalize", "personalise"),
+        (VirtualClock, "require_node", "require_nodes"),
+        (Grouping, "least_example", "least_examples"),
+        (Compression, "train_configs", "train_config"),
+        (Partitioner, "own_test_row", "own_test_rows"),
+        (LocalTraining, "position", "positions"),
+        (LocalUpdate, "batche", "batches"),
+        (BaseStrategy, "models_to_evaluated", "models_to_evaluate"),
+        (Logger, "begins", "begin"),
     ],
 )
 def test_a_misspelt_hook_is_named(
@@ -25,6 +42,12 @@ def test_a_misspelt_hook_is_named(
         pytest.fail(f"{base.__name__} has no {meant}: choose another hook")
     type("Mine", (base,), {name: lambda self: None})
     assert caplog.messages == [f"Mine.{name} overrides nothing: did you mean {meant}?"]
+
+
+@pytest.mark.parametrize("kind", [property, staticmethod, classmethod])
+def test_so_is_one_that_is_decorated(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
+    type("Mine", (Correction,), {"check_setting": kind(lambda *_: None)})
+    assert caplog.messages == ["Mine.check_setting overrides nothing: did you mean check_settings?"]
 
 
 def test_a_method_of_ones_own_and_a_hook_are_not(caplog: pytest.LogCaptureFixture) -> None:
