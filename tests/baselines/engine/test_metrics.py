@@ -153,9 +153,9 @@ class WithoutFirst(InlineGrid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
-        asked = list(messages)
-        replies = super().send_and_receive(asked, timeout=timeout)
-        return replies[1:] if asked and asked[0].metadata.message_type == "train" else replies
+        queried = list(messages)
+        replies = super().send_and_receive(queried, timeout=timeout)
+        return replies[1:] if queried and queried[0].metadata.message_type == "train" else replies
 
 
 @pytest.mark.slow
