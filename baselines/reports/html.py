@@ -50,8 +50,8 @@ MANY_LABELS = 20  # with more labels, counts are drawn as a heat map
 MAX_SHORT_NAME = 40  # characters of a name that fit into a narrow window
 HOVER_TEXTS = {  # text after a mean; customdata are the band's ends and the deviation
     "std": " ± %{customdata[2]SHORT} (one standard deviation)",
-    "ci": " (95 % interval %{customdata[0]MAX_SHORT_NAME} to %{customdata[1]MAX_SHORT_NAME})",
-    "minmax": " (seeds from %{customdata[0]MAX_SHORT_NAME} to %{customdata[1]MAX_SHORT_NAME})",
+    "ci": " (95 % interval %{customdata[0]LONG} to %{customdata[1]LONG})",
+    "minmax": " (seeds from %{customdata[0]LONG} to %{customdata[1]LONG})",
     "none": "",
 }
 MARGINS: dict[str, Any] = {"l": 60, "r": 15, "t": 40, "b": 50}

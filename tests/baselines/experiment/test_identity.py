@@ -67,7 +67,7 @@ OWN_FOLDERS = {
 def hash_of(overrides: str) -> str:
     """Return the hash of a configuration whose classes need not exist."""
     forget_changed()
-    return config_hash(config.composed_unchecked(overrides).cfg)
+    return config_hash(config.compose_unchecked(overrides).cfg)
 
 
 @pytest.mark.parametrize("named", OWN_FILES)
@@ -135,7 +135,7 @@ def test_what_is_read_from_the_data_folder_by_name_is_known(
         ("/mine/a.csv", {f"{tmp_path}/mine/a.csv"}),
     ):
         overrides = f"{OTHERS}.root='${{data_root}}{place}' data_root={tmp_path}"
-        cfg = config.composed_unchecked(overrides.replace("'", "")).cfg
+        cfg = config.compose_unchecked(overrides.replace("'", "")).cfg
         assert hash_own_files(cfg).keys() == set(expected)
     assert hash_of(f"dataset=speech data_root={tmp_path}") == hash_of("dataset=speech data_root=/else")
 
