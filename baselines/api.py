@@ -55,11 +55,11 @@ def run(
     UserError : for invalid settings, and for an object that cannot be written as an option
     RunFailed : when a run failed; :func:`baselines.results.load` returns those before it
     """
-    given = shlex.split(overrides)
-    given += [
+    arguments = shlex.split(overrides)
+    arguments += [
         f"{name}={objects.write_plain(value)}" for name, value in choices.items() if objects.is_plain(value)
     ]
-    keys = {override.lstrip("+~").partition("=")[0] for override in given}
+    keys = {override.lstrip("+~").partition("=")[0] for override in arguments}
     if "seed" in keys:
         raise UserError("pass seeds=[...] in place of seed: there is one run for each")
     place = Path(datetime.now().strftime("outputs/%Y-%m-%d/%H-%M-%S-%f") if folder is None else folder)
@@ -68,19 +68,21 @@ def run(
         if not objects.is_plain(value):
             described = objects.describe_option(group, value)
             for twice in described:
-                if twice in options or any(override.startswith(f"{twice}=") for override in given):
+                if twice in options or any(override.startswith(f"{twice}=") for override in arguments):
                     raise UserError(
                         f"{twice} is set twice, once by {group}={objects.option_name(value)}: leave one out"
                     )
             options |= described
-    label = ",".join(override for override in given if override.partition("=")[0] not in NOT_IN_FOLDER_NAME)
-    given += [f"{group}={option[objects.NAME]}" for group, option in options.items()]
+    label = ",".join(
+        override for override in arguments if override.partition("=")[0] not in NOT_IN_FOLDER_NAME
+    )
+    arguments += [f"{group}={option[objects.NAME]}" for group, option in options.items()]
     if options:
-        given = add_search_path(given, objects.write_options(place, options))
+        arguments = add_search_path(arguments, objects.write_options(place, options))
     resume = [] if "resume" in keys else ["resume=true"]
     folders = []
     for seed in seeds:
-        seeded = shlex.join([*given, f"seed={seed}", *resume])
+        seeded = shlex.join([*arguments, f"seed={seed}", *resume])
         objects.require_importable(seeded)
         folders.append(place / objects.name_folder(label, options, seed))
         run_experiment(seeded, folders[-1])

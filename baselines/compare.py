@@ -50,8 +50,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="BASELINE",
         help="compare seed by seed with fedavg, mask=none, or one line by its name: interval and t-test",
     )
-    beside = "show this setting's values, as dataset, side by side: plots, columns and an average rank"
-    add("--panels", metavar="SETTING", help=beside)
+    panels_help = "show this setting's values, as dataset, side by side: plots, columns and an average rank"
+    add("--panels", metavar="SETTING", help=panels_help)
     renames = "rename a setting, or a part of its name; nothing after = leaves it out"
     add("--label", action="append", default=[], metavar="OLD=NEW", help=renames)
     add("--names", type=Path, metavar="FILE", help="rename by a YAML file with lines OLD: NEW")

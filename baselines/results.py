@@ -199,12 +199,12 @@ def predictor(run: str | os.PathLike[str], name: str | None = None) -> Predictor
     return predictor_of(Path(run), name)
 
 
-def _is(value: object, wanted: object) -> bool:
+def _is(value: object, expected: object) -> bool:
     """Say whether a setting has a value; 1, 1.0 and "1" are the same number."""
-    if str(value) == str(wanted):
+    if str(value) == str(expected):
         return True
     try:
-        return not isinstance(value, bool) and float(str(value)) == float(str(wanted))
+        return not isinstance(value, bool) and float(str(value)) == float(str(expected))
     except ValueError:
         return False
 

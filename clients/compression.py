@@ -77,15 +77,15 @@ class UpdateEncoder:
 
         An update that is not finite is sent as such, so that the server leaves the node out by name.
         """
-        compression, kept = self.compression, state.array_records.get(STATE_KEY)
+        compression, residual = self.compression, state.array_records.get(STATE_KEY)
         codes: dict[str, Tensor] = {}
         left_out: dict[str, Tensor] = {}
         trained = dict(model.named_parameters())
         for name, seed in self.seeds.items():
             p = trained[name]
             delta = (values_of(start[name]).to(p) - p).cpu().numpy()
-            if compression.error_feedback and kept is not None:
-                delta = delta + values_of(kept[name]).cpu().numpy().reshape(delta.shape)
+            if compression.error_feedback and residual is not None:
+                delta = delta + values_of(residual[name]).cpu().numpy().reshape(delta.shape)
             if not (finite := bool(np.isfinite(delta).all())):
                 delta = np.full_like(delta, np.inf)
             code = compression.encode(delta, seed)
@@ -95,8 +95,8 @@ class UpdateEncoder:
                 left_out[name] = torch.from_numpy(delta - arrived)
         if left_out and len(left_out) == len(codes):
             state[STATE_KEY] = to_array_record(left_out)
-        apart = {*codes, *frozen}
-        rest = {name: t.clone() for name, t in model.state_dict().items() if name not in apart}
+        separate = {*codes, *frozen}
+        rest = {name: t.clone() for name, t in model.state_dict().items() if name not in separate}
         return {protocol.ARRAYS: to_array_record(rest), protocol.CODES: to_array_record(codes)}
 
 

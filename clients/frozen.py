@@ -67,7 +67,7 @@ def _frozen_buffers(model: nn.Module) -> Iterator[str]:
     finally:
         for module, training in modes.items():
             module.training = training
-    kept = model.state_dict().keys()
+    state_names = model.state_dict().keys()
     for prefix, module in model.named_modules(remove_duplicate=False):
         own = [name for name, _ in module.named_buffers(recurse=False)]
         declared = tuple(getattr(module, FROZEN_BUFFERS, ()))
@@ -77,7 +77,9 @@ def _frozen_buffers(model: nn.Module) -> Iterator[str]:
             )
         stays = module in still and not any(p.requires_grad for p in module.parameters())
         names = (f"{prefix}.{name}" if prefix else name for name in (own if stays else declared))
-        yield from (name for name in names if name in kept)  # others are not in the model that is sent
+        yield from (
+            name for name in names if name in state_names
+        )  # others are not in the model that is sent
 
 
 def complete_model(

@@ -41,11 +41,11 @@ def check_demand(node_config: Mapping[str, object], message_config: Mapping[str,
     """
     if not DEMAND_KEYS & node_config.keys():
         return
-    wanted = node_config.get(protocol.PRIVACY, protocol.CENTRAL)
+    mode = node_config.get(protocol.PRIVACY, protocol.CENTRAL)
     least = node_config.get(protocol.MIN_NOISE, 0.0)
-    if wanted not in SUFFICIENT_KINDS:
+    if mode not in SUFFICIENT_KINDS:
         raise PrivacyRefusal(
-            f"this node's configuration has privacy={wanted!r}: expected 'local' or 'central'"
+            f"this node's configuration has privacy={mode!r}: expected 'local' or 'central'"
         )
     if isinstance(least, bool) or not (isinstance(least, int | float) and least >= 0):
         raise PrivacyRefusal(
@@ -54,9 +54,9 @@ def check_demand(node_config: Mapping[str, object], message_config: Mapping[str,
     kind = message_config.get(protocol.PRIVACY, "none")
     noise = message_config.get(protocol.PRIVACY_NOISE, 0.0)
     enough = is_noise(noise) and noise >= least  # type: ignore[operator]
-    if kind not in SUFFICIENT_KINDS[str(wanted)] or not enough:
+    if kind not in SUFFICIENT_KINDS[str(mode)] or not enough:
         raise PrivacyRefusal(
-            f"this node demands privacy={wanted} with noise_multiplier {least:g} or more, above 0; the "
+            f"this node demands privacy={mode} with noise_multiplier {least:g} or more, above 0; the "
             f"experiment has privacy={kind} with {noise}"
         )
     if kind == protocol.LOCAL and protocol.PRIVACY_SEED in message_config:

@@ -70,9 +70,9 @@ def restore(model: nn.Module, patterns: Sequence[str], state: RecordDict) -> Non
     """Put the private values that a node keeps, if any, into the model that the server has sent."""
     if not patterns or STATE_KEY not in state.array_records:
         return
-    kept = state.array_records[STATE_KEY]
+    saved = state.array_records[STATE_KEY]
     for name, tensor in select_private(model, patterns).items():
-        tensor.copy_(values_of(kept[name]))
+        tensor.copy_(values_of(saved[name]))
 
 
 @torch.no_grad()

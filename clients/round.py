@@ -112,7 +112,8 @@ class ClientRound:
 
     def __init__(self, node: Node, message: Message, context: Context) -> None:
         self.node, self.message, self.state = node, message, context.state
-        self.kept = self._keeps_state()  # of rounds before; a node that was restarted has lost it
+        # of rounds before; a node that was restarted has lost it
+        self.has_saved_state = self._keeps_state()
         self.group = message.metadata.group_id  # of nodes with a model of their own; empty without groups
         self.memory = client_state.load(self.state, self.group) if self.group else self.state
         self.sent, self.frozen = load_sent(node, message, self.state)
@@ -215,7 +216,7 @@ class ClientRound:
         if self.noise is not None:
             add_to_config(reply, {protocol.PRIVACY: protocol.LOCAL})
         elif self._keeps_state():
-            add_to_config(reply, {protocol.KEPT: self.kept})
+            add_to_config(reply, {protocol.KEPT: self.has_saved_state})
         return reply
 
     def _keeps_state(self) -> bool:

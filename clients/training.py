@@ -349,9 +349,9 @@ class LocalUpdate(HasHooks):
         """Take the steps; return the metrics, averaged over the examples seen."""
         training, parameters = self.training, [p for p in self.model.parameters() if p.requires_grad]
         optimizer = training.optimizer(parameters)
-        kept = self.memory if training.keep_optimizer else None
-        rate = prepare_optimizer(optimizer, training.schedule(self.server_round), kept)
-        move = self._optimizer_step(parameters, optimizer, fresh=kept is None)
+        memory = self.memory if training.keep_optimizer else None
+        rate = prepare_optimizer(optimizer, training.schedule(self.server_round), memory)
+        move = self._optimizer_step(parameters, optimizer, fresh=memory is None)
         end_epoch = getattr(optimizer, "epoch_step", None)
         per_epoch = training.steps_per_epoch(len(self.examples))
         batches = self.batches(torch.Generator().manual_seed(self.seed))
@@ -359,21 +359,21 @@ class LocalUpdate(HasHooks):
             self.model, self.task, self.corrections, training.trace, move.after
         )
         totals: dict[str, Tensor] = {}
-        seen = steps = 0
+        num_examples = steps = 0
         for inputs, targets in batches:
             gradients, sums = gradient_of_batch(parameters, inputs, targets)
             move(gradients)
             for name, value in sums.items():
                 totals[name] = totals[name] + value if name in totals else value
-            seen += targets.shape[0]
+            num_examples += targets.shape[0]
             steps += 1
             if end_epoch is not None and steps % per_epoch == 0:
                 end_epoch()
             if any(correction.should_stop(parameters) for correction in self.corrections):
                 break
-        if kept is not None:
-            save_state(optimizer, kept)
-        means = void_measures({name: float(total) / seen for name, total in totals.items()})
+        if memory is not None:
+            save_state(optimizer, memory)
+        means = void_measures({name: float(total) / num_examples for name, total in totals.items()})
         return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
 
     def batches(self, draws: torch.Generator) -> Iterator[tuple[Inputs, Tensor]]:

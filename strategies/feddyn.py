@@ -62,16 +62,16 @@ class FedDyn(StatefulClientsStrategy):
         return {**super().train_config(), protocol.DYNAMIC_ALPHA: float(self.alpha)}
 
     def required_reply_keys(self) -> dict[str, str]:
-        kept = {protocol.KEPT: "does not keep FedDyn's gradient"} if self.alpha > 0 else {}
-        return super().required_reply_keys() | kept
+        required = {protocol.KEPT: "does not keep FedDyn's gradient"} if self.alpha > 0 else {}
+        return super().required_reply_keys() | required
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         count = len(updates.partition_ids)
         mean = updates.mean(torch.ones(count, dtype=torch.float64) / count) if self.alpha > 0 else None
         metrics, weights = super().take_step(server_round, updates)
         if mean is not None:
-            kept = torch.zeros_like(mean) if self._sum is None else self._sum.to(mean.device)
-            self._sum = kept.add(mean, alpha=count)
+            total = torch.zeros_like(mean) if self._sum is None else self._sum.to(mean.device)
+            self._sum = total.add(mean, alpha=count)
             self.parameters = self.parameters.sub(self._sum, alpha=1 / self.population_size())
         self.count_changes(server_round, updates.partition_ids)
         return metrics, weights

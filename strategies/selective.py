@@ -90,9 +90,9 @@ class SelectiveFedAvg(LocalOnly):
 
     def _name_untrained(self) -> None:
         """Warn of nodes that are grouped by a model that they have never trained."""
-        kept = self.inner.registry.contribution_log.counts
+        counts = self.inner.registry.contribution_log.counts
         nodes = (k for strategy in self._strategies.values() for k in strategy.members or ())
-        if idle := [k for k in nodes if not kept.get(k, {}).get("updates")]:
+        if idle := [k for k in nodes if not counts.get(k, {}).get("updates")]:
             line = "partitions %s have not trained in rounds 1 to %d: they are grouped by the initial model"
             logger.warning(line, idle, self.local_rounds)
 

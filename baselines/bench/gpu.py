@@ -58,7 +58,7 @@ class Captured:
     """
 
     def __init__(
-        self, experiment: Experiment, rounds: int, together: bool, autocast: torch.dtype | None = None
+        self, experiment: Experiment, rounds: int, is_batched: bool, autocast: torch.dtype | None = None
     ) -> None:
         self.device, self.rounds, self.training = experiment.device, rounds, experiment.training
         self.model, self.autocast = experiment.model().to(self.device), autocast
@@ -70,7 +70,7 @@ class Captured:
         self.first = torch.arange(len(nodes), device=self.device)[:, None] * self.size
         self.names = [name for name, _ in self.model.named_parameters()]
         self.start = [p.detach().clone() for p in self.model.parameters()]
-        self.stack = len(nodes) if together else 1  # nodes that take a step at once
+        self.stack = len(nodes) if is_batched else 1  # nodes that take a step at once
         self.params = [p.expand(self.stack, *p.shape).clone() for p in self.start]
         self.steps: dict[
             int, tuple[Tensor, Callable[[], None]]
@@ -192,7 +192,7 @@ def workloads(device: str, sizes: Sizes) -> tuple[Workload, ...]:
         _round("softmax", f"{many} model=softmax", 2 * sizes.rounds, seconds=0.015),
         _round("mlp30", f"{many} model=mlp30", 2 * sizes.rounds, seconds=0.015),
         _round("lenet", lenet, sizes.rounds, at_most=1.15),
-        _round("resnet", f"{deep} model={sizes.deep}", sizes.rounds, together=False, at_most=1.15),
+        _round("resnet", f"{deep} model={sizes.deep}", sizes.rounds, is_batched=False, at_most=1.15),
         DeviceStep("server-step", step, 0.002, sizes.few),
     )
 
@@ -201,14 +201,14 @@ def _round(
     name: str,
     setting: str,
     rounds: int,
-    together: bool = True,
+    is_batched: bool = True,
     seconds: float | None = None,
     at_most: float | None = None,
 ) -> RoundTime:
     """Return ours in single precision and in bfloat16, each beside a hand-written round."""
 
     def limit(autocast: torch.dtype | None, of: str, rounds: int) -> AbstractContextManager[Captured]:
-        return nullcontext(Captured(load(of), rounds, together, autocast))
+        return nullcontext(Captured(load(of), rounds, is_batched, autocast))
 
     half = f"{LIMIT_NAME}, bfloat16"
     ways = {
@@ -336,8 +336,16 @@ def read_tests(file: Path, output: str, status: int | None) -> Check:
 def bench_command(name: str, options: argparse.Namespace, folder: Path) -> list[str]:
     """Return the command that measures a workload."""
     small = ["--small"] if options.small else []
-    given = ["--device", options.device, *small, "--repeats", str(options.repeats), "--output", str(folder)]
-    return [sys.executable, "-m", "baselines.bench", name, *given]
+    arguments = [
+        "--device",
+        options.device,
+        *small,
+        "--repeats",
+        str(options.repeats),
+        "--output",
+        str(folder),
+    ]
+    return [sys.executable, "-m", "baselines.bench", name, *arguments]
 
 
 def read_benchmark(name: str, folder: Path, output: str, status: int | None) -> list[Check]:
@@ -350,10 +358,10 @@ def read_benchmark(name: str, folder: Path, output: str, status: int | None) -> 
     checks = []
     for line in (folder / "benchmarks.md").read_text(encoding="utf-8").splitlines():
         if line.startswith(f"| {name} |"):
-            workload, subject, quantity, value, beside, goal = (
+            workload, subject, quantity, value, comparison, goal = (
                 cell.strip() for cell in line.split("|")[1:-1]
             )
-            text = f"{value}; {beside}" if beside else value
+            text = f"{value}; {comparison}" if comparison else value
             what = f"{workload}: {subject}, a {quantity}"
             checks.append(Check(what, text, GOAL_VERDICT.sub("", goal), "not met" not in goal))
     return checks

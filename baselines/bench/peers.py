@@ -51,14 +51,14 @@ class Peer:
     measure: Callable[[], float]
 
 
-def list_present_peers(workload: str, peers: Sequence[Peer], wanted: bool) -> Contenders:
+def list_present_peers(workload: str, peers: Sequence[Peer], is_requested: bool) -> Contenders:
     """Return the peers that can run, by name; print a line for each other one."""
     console = Console(highlight=False, soft_wrap=True, markup=False)
     contenders: Contenders = {}
     for peer in peers:
         if find_spec(peer.module) is None:
             console.print(f"{workload}: {peer.name} skipped, it is not installed: {peer.install}")
-        elif not wanted:
+        elif not is_requested:
             console.print(f"{workload}: {peer.name} skipped: add --peers to measure it too")
         else:
             contenders[peer.name] = peer.measure

@@ -165,11 +165,11 @@ def compared(workload: str, quantity: str, unit: str, samples: Samples, goals: G
     """Return rows of each subject of ``goals`` compared with others, then of those others alone."""
     spreads = {name: Spread.of(values) for name, values in samples.items()}
     rows = []
-    for mine, beside in goals.items():
-        for other, goal in beside.items():
+    for mine, limits in goals.items():
+        for other, goal in limits.items():
             quotient = ratio(samples[mine], samples[other])
             rows.append(Row(workload, mine, quantity, unit, spreads[mine], other, quotient, goal))
-    others = dict.fromkeys(other for beside in goals.values() for other in beside)
+    others = dict.fromkeys(other for limits in goals.values() for other in limits)
     return [*rows, *(Row(workload, other, quantity, unit, spreads[other]) for other in others)]
 
 

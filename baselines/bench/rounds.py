@@ -85,9 +85,9 @@ class RoundTime(Workload):
         goals = {subject: self._goals(way, others) for subject, way in self.ways.items()}
         return [*alone, *compared(self.name, "round", "s", samples, goals)]
 
-    def _peers(self, wanted: bool) -> Contenders:
+    def _peers(self, is_requested: bool) -> Contenders:
         known = peers.all_peers(self.setting, self.client_of, min(self.rounds, PEER_ROUNDS))
-        return peers.list_present_peers(self.name, known, wanted)
+        return peers.list_present_peers(self.name, known, is_requested)
 
     def _goals(self, way: Way, others: Contenders) -> dict[str, float | None]:
         return {

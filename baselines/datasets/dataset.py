@@ -71,10 +71,10 @@ class Dataset:
         for inputs, names in ROWS.items():
             rows = count_rows(getattr(self, inputs))
             for name in names:
-                beside = getattr(self, name)
-                if beside is not None and len(beside) != rows:
+                values = getattr(self, name)
+                if values is not None and len(values) != rows:
                     raise UserError(
-                        f"the data set has {rows} {inputs} and {len(beside)} {name}: expected as many"
+                        f"the data set has {rows} {inputs} and {len(values)} {name}: expected as many"
                     )
 
     @property
@@ -84,12 +84,12 @@ class Dataset:
 
     def labels_of(self, part: str) -> np.ndarray | None:
         """Return the labels for partitioners in ``train`` or ``test``; None if there are none."""
-        given, targets = {
+        labels, targets = {
             "train": (self.labels, self.train_targets),
             "test": (self.test_labels, self.test_targets),
         }[part]
-        if given is not None or targets.numel() != len(targets) or targets.is_floating_point():
-            return given
+        if labels is not None or targets.numel() != len(targets) or targets.is_floating_point():
+            return labels
         return targets.flatten().numpy()
 
 

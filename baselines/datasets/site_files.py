@@ -291,27 +291,27 @@ def _table(path: Path, label: str | None, columns: Sequence[str] | None, needs_l
         line = f"{path} is a table: name the column with the labels, --label, one of {present}"
         raise DataError(line, "data: it is a table, and no column of labels is named")
     label = clean_text(label)
-    wanted = (
+    input_columns = (
         [name for name in present if name != label] if columns is None else list(map(clean_text, columns))
     )
     has_labels = needs_labels or label in present
-    _check_columns(path, present, [label] if has_labels else [], wanted)
+    _check_columns(path, present, [label] if has_labels else [], input_columns)
     if not len(table):
         raise DataError(
             f"{path} has a heading and no rows: expected one for each example",
             "data: the table has no rows",
         )
-    inputs = np.empty((len(table), len(wanted)), np.float64)
-    for k, name in enumerate(wanted):
+    inputs = np.empty((len(table), len(input_columns)), np.float64)
+    for k, name in enumerate(input_columns):
         inputs[:, k] = _numbers(path, name, table[present.index(name)])
     if not has_labels:
-        return SiteFile(inputs, [], tuple(wanted), tidied=_untidy("column names", names))
+        return SiteFile(inputs, [], tuple(input_columns), tidied=_untidy("column names", names))
     written = table[present.index(label)].tolist() if _kind(path) == ".parquet" else None
     values = _as_written(path, present.index(label)) if written is None else written
     where, public = f"column {label!r} of {path}", f"column {label!r} of the schema"
     labels = class_names(values, where, public, may_miss=not needs_labels)
     tidied = {**_untidy("column names", names), **_untidy("labels", values)}
-    return SiteFile(inputs, labels if any(labels) else [], tuple(wanted), tidied=tidied)
+    return SiteFile(inputs, labels if any(labels) else [], tuple(input_columns), tidied=tidied)
 
 
 def _untidy(what: str, values: Sequence[object]) -> dict[str, int]:
@@ -388,27 +388,27 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _check_columns(path: Path, present: list[str], labels: list[str], wanted: list[str]) -> None:
+def _check_columns(path: Path, present: list[str], labels: list[str], input_columns: list[str]) -> None:
     """Refuse a table without a wanted column, or with an ambiguous or unnamed one."""
-    if missing := [name for name in (*labels, *wanted) if name not in present]:
+    if missing := [name for name in (*labels, *input_columns) if name not in present]:
         hint = "; is its heading missing?" if any(map(_is_number, present)) else ""
         raise DataError(
             f"{path} has no column {missing[0]!r}: it has {present}{hint}",
             f"data: {len(missing)} columns of the schema are missing",
         )
-    if twice := [name for name in (*labels, *wanted) if present.count(name) > 1]:
+    if twice := [name for name in (*labels, *input_columns) if present.count(name) > 1]:
         raise DataError(
             f"{path} has {present.count(twice[0])} columns {twice[0]!r}: expected one; rename or remove the "
             "others",
             f"data: {len(set(twice))} columns of the schema are there more than once",
         )
-    if unnamed := [name for name in wanted if ROW_NUMBER_COLUMN.fullmatch(name)]:
+    if unnamed := [name for name in input_columns if ROW_NUMBER_COLUMN.fullmatch(name)]:
         raise DataError(
             f"{path} has a column without a name, {unnamed[0]!r}: are these row numbers, which may give "
             "the label away? Remove it (pandas: to_csv(..., index=False)), or name it",
             f"data: {len(unnamed)} columns have no name",
         )
-    if not wanted:
+    if not input_columns:
         line = f"{path} has no column beside the label {labels}: expected one or more, with numbers"
         raise DataError(line, "data: the table has no column beside the label")
 

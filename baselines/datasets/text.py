@@ -67,16 +67,16 @@ def text(
     require_count("dataset.length", length)
     require_count("dataset.vocabulary", vocabulary)
     columns = {"text": column, "label": label, "writer": writer}
-    given = None if tokenizer is None else read_tokenizer(tokenizer, vocabulary)
+    own_tokenizer = None if tokenizer is None else read_tokenizer(tokenizer, vocabulary)
     files = [Path(one) for one in (name, test_split) if one is not None and Path(one).exists()]
     source = name, columns, subset, train_split, test_split
-    settings = *source, length, vocabulary, given, RULE_VERSION, READING_VERSION
+    settings = *source, length, vocabulary, own_tokenizer, RULE_VERSION, READING_VERSION
 
     def build() -> dict[str, np.ndarray]:
         tables = _read(name, subset, [train_split, test_split], columns)
         tables = number_labels(tables, f"column {label!r} of data set {name}")
         train, test = tables if len(tables) > 1 else hold_out(tables[0])
-        tokens = given or train_tokenizer(train.inputs.tolist(), vocabulary)
+        tokens = own_tokenizer or train_tokenizer(train.inputs.tolist(), vocabulary)
         encoder = TextEncoder(tokens, length, column, label, train.classes)
         both = [one._replace(inputs=encoder(one.inputs.tolist()).numpy()) for one in (train, test)]
         return arrays_of(*both) | {"encoder": np.frombuffer(json.dumps(asdict(encoder)).encode(), np.uint8)}

@@ -89,9 +89,9 @@ class MLflow(Logger):
 
     def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _import_module("mlflow", "mlflow")
-        beside = folder.absolute().parent
-        with FileLock(beside / ".mlflow.lock"):  # another run of the sweep may be creating the store
-            self._client = module.MlflowClient(self.uri or f"sqlite:///{beside}/mlflow.db")
+        parent = folder.absolute().parent
+        with FileLock(parent / ".mlflow.lock"):  # another run of the sweep may be creating the store
+            self._client = module.MlflowClient(self.uri or f"sqlite:///{parent}/mlflow.db")
             experiment_id = self._experiment_id()
         known = folder / "mlflow_run_id.txt"
         if last_round is not None and known.exists():

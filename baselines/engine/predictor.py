@@ -204,8 +204,8 @@ class Predictor:
             return self._raw(self._values(rows), self.shape, self.dtype)
         keys = list(like) if isinstance(like, Mapping) else list(range(len(like)))
         kind = Mapping if isinstance(like, Mapping) else tuple
-        given = isinstance(rows, kind) and (list(rows) if kind is Mapping else list(range(len(rows))))
-        if given is False or set(given) != set(keys):
+        names = isinstance(rows, kind) and (list(rows) if kind is Mapping else list(range(len(rows))))
+        if names is False or set(names) != set(keys):
             what = f"a dict of {keys}" if kind is Mapping else f"a tuple of {len(keys)}"
             raise UserError(f"the model takes several inputs: expected {what}")
         each = {key: self._raw(rows[key], tuple(like[key].shape[1:]), like[key].dtype) for key in keys}

@@ -62,8 +62,8 @@ class RayEvaluator(Evaluator):
         self, arrays: ArrayRecord, batches: int, models: int, method: str, *arguments: object
     ) -> list["Evaluating"]:
         """Return the tasks by which workers evaluate one of the models."""
-        wanted = max(1, TASKS_PER_WORKER * len(self.dispatch.workers) // models)
-        each = math.ceil(batches / wanted)
+        num_tasks = max(1, TASKS_PER_WORKER * len(self.dispatch.workers) // models)
+        each = math.ceil(batches / num_tasks)
         stored = StoredRecord(arrays)
         return [
             Evaluating(stored, range(first, min(first + each, batches)), method, *arguments)

@@ -223,12 +223,14 @@ class Rounds:
 
     def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, RoundBytes]:
         """Return the round's bytes, if counted: in all and by node; of sites in all only."""
-        wanted = self.experiment.settings.count_bytes
-        if not wanted:
+        count_bytes = self.experiment.settings.count_bytes
+        if not count_bytes:
             return {}
         questions, answers = self.strategy.question_messages()
         exchanged = [*questions, *messages], [*answers, *replies]
-        counted = count_round_bytes(*exchanged, wanted == "compressed", self.strategy.known_partitions())
+        counted = count_round_bytes(
+            *exchanged, count_bytes == "compressed", self.strategy.known_partitions()
+        )
         return counted if self.experiment.dataset.site is None else {GLOBAL_MODEL: counted[GLOBAL_MODEL]}
 
     def evaluate(self, server_round: int) -> None:
@@ -308,7 +310,7 @@ class Rounds:
         per_site_metrics = {
             site: scalars(MetricRecord(dict(metrics))) for site, metrics in site_metrics.items()
         }
-        apart = summarise_sites(per_site_metrics) if alone else {}
-        self.folder.write(server_round, "node-test", name, self._on_nodes | apart | more)
+        site_summary = summarise_sites(per_site_metrics) if alone else {}
+        self.folder.write(server_round, "node-test", name, self._on_nodes | site_summary | more)
         for site, metrics in per_site_metrics.items():
             self.folder.write(server_round, SITE_TEST, site, metrics, is_one_of=True)

@@ -90,9 +90,9 @@ def check(overrides: str, targets: Collection[str] = ()) -> None:
     for override in parsed:
         _check_override(override)
     chosen = [o.input_line for o in parsed if (CONF / str(o.key_or_group)).is_dir() and o.input_line]
-    wanted = _raw(config.compose_unchecked(overrides).cfg)
+    configuration = _raw(config.compose_unchecked(overrides).cfg)
     plain = _raw(config.compose_unchecked(shlex.join(chosen)).cfg)
-    _check_tree(wanted, plain, known_targets() | own_targets() | frozenset(targets))
+    _check_tree(configuration, plain, known_targets() | own_targets() | frozenset(targets))
 
 
 @cache
@@ -173,11 +173,11 @@ def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
             yield path, str(key), value
 
 
-def _check_tree(wanted: Any, plain: Any, targets: Collection[str]) -> None:
+def _check_tree(configuration: Any, plain: Any, targets: Collection[str]) -> None:
     """Compare a whole configuration, unresolved, with that of its options alone."""
     as_chosen = {(*path, key): value for path, key, value in _leaves(plain)}
-    parts = {path: value for path, key, value in _leaves(wanted) if key == "_target_"}
-    for path, key, value in _leaves(wanted):
+    parts = {path: value for path, key, value in _leaves(configuration) if key == "_target_"}
+    for path, key, value in _leaves(configuration):
         place = (*path, key)
         if as_chosen.get(place) == value and place in as_chosen:
             continue  # conf says so itself

@@ -255,8 +255,8 @@ def explain_error(error: InstantiationException, node: Any, arguments: dict[str,
     message, _, key = str(error).partition("full_key: ")
     text = " ".join(message.partition(", set env var")[0].split())[:MAX_ERROR_LENGTH]
     name = key or (node._get_full_key(None) if OmegaConf.is_config(node) else "")
-    given = ", ".join(_given(node, key) + [_text(*pair) for pair in arguments.items()])
-    return f"{name} cannot be built{' with ' * bool(given)}{given}: {text}{_import(error)}"
+    settings = ", ".join(_list_settings(node, key) + [_text(*pair) for pair in arguments.items()])
+    return f"{name} cannot be built{' with ' * bool(settings)}{settings}: {text}{_import(error)}"
 
 
 def _undecorated(node: Any) -> str:
@@ -272,7 +272,7 @@ def _undecorated(node: Any) -> str:
     return f"{name} does not take {missing[0]}: decorate {name} with @dataclass(kw_only=True, eq=False)"
 
 
-def _given(node: Any, key: str) -> list[str]:
+def _list_settings(node: Any, key: str) -> list[str]:
     """Return the settings of the part at a dotted key, without nested parts."""
     root = node._get_full_key(None) if OmegaConf.is_config(node) else ""
     part = OmegaConf.select(node, key.removeprefix(root).lstrip(".")) if key else node
@@ -341,13 +341,13 @@ def compose_unchecked(overrides: str) -> Composed:
     """Compose without checking values: nothing that the configuration names is imported."""
     try:
         with initialize_hydra():
-            given = [
+            arguments = [
                 _check_choice(override)
                 for override in _check_deletion(require_keys(shlex.split(overrides)))
             ]
-            result = _compose(given)
-            checked = [_must_exist(override, result.cfg) for override in given]
-            if checked != given:
+            result = _compose(arguments)
+            checked = [_must_exist(override, result.cfg) for override in arguments]
+            if checked != arguments:
                 compose("config", overrides=checked)
             check_unread(result.cfg)
     except (HydraException, OmegaConfBaseException) as error:
@@ -359,25 +359,25 @@ def compose_unchecked(overrides: str) -> Composed:
     return result
 
 
-def _compose(given: Sequence[str]) -> Composed:
+def _compose(arguments: Sequence[str]) -> Composed:
     """Compose as Hydra does: first the options, then the values.
 
     Hydra needs 0.1 s for the options, so configurations that differ only in values share them.
     """
-    parsed = OverridesParser.create().parse_overrides([*given])
+    parsed = OverridesParser.create().parse_overrides([*arguments])
     values = [override for override in parsed if _sets_value(override)]
     rest = [override for override in parsed if override not in values]
     if not all(map(_chooses_option, rest)):
-        return _compose_whole(given)
+        return _compose_whole(arguments)
     shared = _compose_options(tuple(str(override.input_line) for override in rest))
     result = Composed(copy.deepcopy(shared.cfg), {**shared.options})
     ConfigLoaderImpl._apply_overrides_to_config(values, result.cfg)
     return result
 
 
-def _compose_whole(given: Sequence[str]) -> Composed:
-    cfg = compose("config", overrides=[*given], return_hydra_config=True)
-    check_shadowed(given, cfg.hydra.runtime.config_sources, CONF)
+def _compose_whole(arguments: Sequence[str]) -> Composed:
+    cfg = compose("config", overrides=[*arguments], return_hydra_config=True)
+    check_shadowed(arguments, cfg.hydra.runtime.config_sources, CONF)
     options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
     with open_dict(cfg):
         del cfg["hydra"]
@@ -469,7 +469,7 @@ def _must_exist(override: str, cfg: DictConfig) -> str:
 
 def build(node: Any, **arguments: Any) -> Any:
     """Instantiate a configuration node; raise a one-line ``UserError`` for a wrong value or class."""
-    for mistaken in find_wrong_types(node, given=set(arguments)):
+    for mistaken in find_wrong_types(node, arguments=set(arguments)):
         raise UserError(mistaken)
     try:
         return instantiate(node, **arguments, _convert_="all")

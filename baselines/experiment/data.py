@@ -173,21 +173,21 @@ class NodeData:
         """Each node's rows of the training set, as (train, test)."""
         settings, dataset = self.settings, self.dataset
         labels = self._labels("train")
-        kept = np.setdiff1d(np.arange(len(labels)), self.validation_rows)
+        train_rows = np.setdiff1d(np.arange(len(labels)), self.validation_rows)
         if dataset.site is not None:
             raise UserError(
                 "dataset=local has no partitions: its nodes have data of their own; start each with a site "
                 "and its data, and without partition-id"
             )
-        if settings.num_nodes > len(kept):
+        if settings.num_nodes > len(train_rows):
             raise UserError(
-                f"num_nodes={settings.num_nodes} is more than the {len(kept)} training examples that "
+                f"num_nodes={settings.num_nodes} is more than the {len(train_rows)} training examples that "
                 f"validation_size={settings.validation_size} leaves: lower num_nodes"
             )
-        owners = None if dataset.owners is None else dataset.owners[kept]
-        given = self.partitioner(labels[kept], owners, settings.num_nodes, settings.seed)
-        parts = checked(given, settings.num_nodes, len(kept), type(self.partitioner).__name__)
-        return self._split([kept[part] for part in parts], labels)
+        owners = None if dataset.owners is None else dataset.owners[train_rows]
+        positions = self.partitioner(labels[train_rows], owners, settings.num_nodes, settings.seed)
+        parts = checked(positions, settings.num_nodes, len(train_rows), type(self.partitioner).__name__)
+        return self._split([train_rows[part] for part in parts], labels)
 
     def _labels(self, part: str) -> np.ndarray:
         """Return the labels for the partitioner; zeros if there are none and it needs none."""

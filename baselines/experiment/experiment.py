@@ -471,8 +471,8 @@ class Experiment(ExperimentSpec):
         if name is None:
             return self.validation_examples
         folders = [one for one in shlex.split(self.overrides) if one.startswith("hydra.searchpath=")]
-        given = [f"dataset={name}", f"data_root={quote(self.cfg.data_root)}", f"seed={self.cfg.seed}"]
-        data = dataset_of(config.load(shlex.join([*folders, *given])).dataset)
+        arguments = [f"dataset={name}", f"data_root={quote(self.cfg.data_root)}", f"seed={self.cfg.seed}"]
+        data = dataset_of(config.load(shlex.join([*folders, *arguments])).dataset)
         if data.site is not None or data.input_shape != self.input_shape:
             fault = "lie at the sites" if data.site is not None else f"have shape {data.input_shape}"
             raise UserError(

@@ -76,10 +76,10 @@ class FlowerStrategyAdapter(BaseStrategy):
                 "protect nothing: choose strategy=fedavg privacy=local, or the server-side strategy"
             )
         self._require_covered()
-        wanted = getattr(self.strategy, "min_available_nodes", 0)
-        if wanted > self.num_nodes:
+        min_nodes = getattr(self.strategy, "min_available_nodes", 0)
+        if min_nodes > self.num_nodes:
             raise ValueError(
-                f"{self.name} waits for {wanted} nodes, and num_nodes={self.num_nodes}: set "
+                f"{self.name} waits for {min_nodes} nodes, and num_nodes={self.num_nodes}: set "
                 "strategy.min_available_nodes, .min_train_nodes and .min_evaluate_nodes, or more nodes"
             )
 

@@ -289,11 +289,11 @@ def check_direction(settings: HydraConf, objective: str, lowers: bool) -> None:
     UserError : where a lower objective is better (``lowers``) and the search maximises it, or the reverse
     """
     direction = str(settings.sweeper.get("direction", "")).rpartition(".")[2].lower()
-    wanted = "minimize" if lowers else "maximize"
-    if is_search(settings) and direction in ("minimize", "maximize") and direction != wanted:
+    expected = "minimize" if lowers else "maximize"
+    if is_search(settings) and direction in ("minimize", "maximize") and direction != expected:
         raise UserError(
             f"objective={objective} with hydra.sweeper.direction={direction} looks for the worst: set "
-            f"hydra.sweeper.direction={wanted}"
+            f"hydra.sweeper.direction={expected}"
         )
 
 
@@ -305,9 +305,9 @@ def check_folder(settings: HydraConf) -> None:
     UserError : where only the other one is given
     """
     written = OmegaConf.to_container(settings.overrides, resolve=False)["hydra"]  # type: ignore[call-overload,index]
-    given = {override.lstrip("+").partition("=")[0] for override in written}
+    keys = {override.lstrip("+").partition("=")[0] for override in written}
     read, other, how = "hydra.run.dir", "hydra.sweep.dir", "without"
     if settings.mode == RunMode.MULTIRUN:
         read, other, how = other, read, "with"
-    if other in given and read not in given:
+    if other in keys and read not in keys:
         raise UserError(f"{other} is not read {how} -m: set {read}")

@@ -55,10 +55,10 @@ def find_nearest(name: str, value: str, error: Exception) -> str | None:
         deeper = [one for one in settings if one.startswith(within + dot) and one.endswith(f".{word}")]
         if len(deeper) == 1:  # client.lr
             return deeper[0]
-    beside = [one.rpartition(".")[2] for one in settings if one.rpartition(".")[0] == within]
-    same_words = [other for other in beside if _shares_words(last, other)]
+    siblings = [one.rpartition(".")[2] for one in settings if one.rpartition(".")[0] == within]
+    same_words = [other for other in siblings if _shares_words(last, other)]
     near = (
-        same_words if len(same_words) == 1 else get_close_matches(last, beside, 1, 0.75)
+        same_words if len(same_words) == 1 else get_close_matches(last, siblings, 1, 0.75)
     )  # num_rounds, rnds
     return within + dot + near[0] if near else next(iter(get_close_matches(name, settings, 1, 0.85)), None)
 
@@ -123,7 +123,7 @@ def extra_for(missing: str, expected: str) -> str:
     return f"{expected}, or install Hydra's plugins: pip install -e '.[{','.join(PLUGINS)}]'"
 
 
-def describe_mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
+def describe_mistake(error: Exception, overrides: Iterable[str] = ()) -> UserError:
     """Return a one-line error for what Hydra cannot read or does not know."""
     if several := re.match(r"Ambiguous value for argument '(.+)'\n", str(error)):
         return UserError(f"{several[1]} has several values: with -m each is a run of its own, in [] a list")
@@ -138,26 +138,26 @@ def describe_mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
         expected = extra_for(missing, f"expected one of {', '.join(options)}")
         return UserError(f"{missing} does not exist: {hint}{expected}")
     if unknown := re.match(r"Could not override '(.+?)'", str(error)):
-        near = find_nearest(unknown[1], _value_of(unknown[1], given), error)
+        near = find_nearest(unknown[1], _value_of(unknown[1], overrides), error)
         hint = f"did you mean {near}?" if near else "python -m baselines.run --help shows all"
         return UserError(f"there is no setting {unknown[1]}: {hint}")
     if isinstance(error, OmegaConfBaseException):
         return describe_unresolved(error)
     if isinstance(error.__cause__, GrammarParseError):  # in a group's option, which Hydra does not name
-        broken = [override for override in given if "${" in override]
+        broken = [override for override in overrides if "${" in override]
         return UserError(f"cannot read {' or '.join(broken)}: {error.__cause__}; expected group=option")
     if isinstance(error, HydraException):
         return UserError(str(error))
-    if unfit := [override for override in given if _is_no_option(override)]:
+    if unfit := [override for override in overrides if _is_no_option(override)]:
         group = unfit[0].partition("=")[0]
         return UserError(f"{unfit[0]} names no option: expected one of {', '.join(_options(group))}")
-    return UserError(f"{error}, in: {' '.join(given)}")
+    return UserError(f"{error}, in: {' '.join(overrides)}")
 
 
-def _value_of(key: str, given: Iterable[str]) -> str:
+def _value_of(key: str, overrides: Iterable[str]) -> str:
     """Return the value that an override gives a key, as text; empty if none does."""
     values = (
-        override.partition("=")[2] for override in given if override.lstrip("+").startswith(f"{key}=")
+        override.partition("=")[2] for override in overrides if override.lstrip("+").startswith(f"{key}=")
     )
     return next(values, "")
 

@@ -224,10 +224,10 @@ HYDRA_KEYS: dict[str, Any] = {
 MAX_VALUE_LENGTH = 80  # characters of a value in a line
 
 
-def find_wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
+def find_wrong_types(node: Any, arguments: Collection[str] = ()) -> Iterator[str]:
     """Yield a line for each setting of the wrong type, in a part and the parts nested in it.
 
-    ``given`` are arguments that do not come from settings: the part's own, and those that it passes to a
+    ``arguments`` are arguments that do not come from settings: the part's own, and those that it passes to a
     nested ``_partial_`` part.
     """
     if isinstance(node, ListConfig):
@@ -237,7 +237,7 @@ def find_wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
         return
     expected = HYDRA_KEYS | _annotations(str(node.get("_target_"))) if "_target_" in node else {}
     for key in node:
-        if OmegaConf.is_missing(node, key) or key in given:
+        if OmegaConf.is_missing(node, key) or key in arguments:
             continue
         value = node[key]
         if key in expected and not fits(value, expected[key]):
@@ -247,7 +247,7 @@ def find_wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
             yield out_of_range(name, value, describe_type(expected[key], str(key))) + hint
         else:
             is_partial = isinstance(value, DictConfig) and value.get("_partial_", False)
-            yield from find_wrong_types(value, given if is_partial else ())
+            yield from find_wrong_types(value, arguments if is_partial else ())
 
 
 def out_of_range(name: str, value: object, expected: str) -> str:

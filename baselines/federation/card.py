@@ -69,8 +69,8 @@ def _lines(run: Path) -> Iterable[str]:
     except (OSError, AttributeError, yaml.YAMLError) as error:
         raise UserError(f"{run / 'config.yaml'} cannot be read ({error})") from error
     models = saved_model.descriptions(run)
-    kept = {int(model["round"]) for model in models.values() if "round" in model}
-    server_round = max(kept, default=int(rows["round"].max()))
+    saved_rounds = {int(model["round"]) for model in models.values() if "round" in model}
+    server_round = max(saved_rounds, default=int(rows["round"].max()))
     measured = rows[rows["round"] == server_round]
     yield from _details(run, about, config, models, server_round)
     yield from _intended()

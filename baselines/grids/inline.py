@@ -39,8 +39,8 @@ class MessageHandler:
     together : answers the training messages of many nodes; when it raises, it is not called again
     """
 
-    def __init__(self, app: ClientApp, together: BatchedTrainer | None = None) -> None:
-        self.app, self.together = app, together
+    def __init__(self, app: ClientApp, batched_trainer: BatchedTrainer | None = None) -> None:
+        self.app, self.batched_trainer = app, batched_trainer
 
     def __call__(self, requests: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
         """Return the reply to each message, in order; update the contexts' states."""
@@ -52,18 +52,18 @@ class MessageHandler:
 
     def at_once(self, requests: Sequence[Message], contexts: Sequence[Context]) -> list[Message] | None:
         """Train the nodes batched and return their replies; None, with states unchanged, if they cannot be."""
-        if self.together is None or len(requests) < 2:
+        if self.batched_trainer is None or len(requests) < 2:
             return None
         if requests[0].metadata.message_type != MessageType.TRAIN:
             return None
         before = [copy_content(context.state) for context in contexts]
         try:
-            return self.together(requests, contexts)
+            return self.batched_trainer(requests, contexts)
         except Exception as error:
             for context, state in zip(contexts, before, strict=True):
                 context.state = state
             logger.warning("nodes are not batched and train one after another: %s", error)
-            self.together = None
+            self.batched_trainer = None
             return None
 
 
@@ -197,11 +197,11 @@ class InlineGrid(NodePool):
         self,
         app: ClientApp,
         num_nodes: int,
-        together: BatchedTrainer | None = None,
+        batched_trainer: BatchedTrainer | None = None,
         sites: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(num_nodes, sites)
-        self.answering = MessageHandler(app, together)
+        self.answering = MessageHandler(app, batched_trainer)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -211,7 +211,10 @@ class InlineGrid(NodePool):
         Replies of batched nodes are dropped all or none.
         """
         messages, replies = list(messages), []
-        if self.answering.together and (batched := self._answer_at_once(messages, timeout)) is not None:
+        if (
+            self.answering.batched_trainer
+            and (batched := self._answer_at_once(messages, timeout)) is not None
+        ):
             return batched
         for message in messages:
             started = time.monotonic()

@@ -67,7 +67,7 @@ class StoreBudget:
     def __init__(self) -> None:
         self.left = STORE_SHARE * _store(ray.get_runtime_context().get_node_id())
 
-    def kept(self, content: RecordDict) -> RecordDict:
+    def keep(self, content: RecordDict) -> RecordDict:
         """Return a reply's content, left in the store while there is room."""
         size = sum(map(record_size, content.array_records.values()))
         if size > self.left:
@@ -202,7 +202,7 @@ class MessageBatch(WorkerTask):
             context, group = self.round.context(message), message.metadata.group_id
             context.state = client_state.merge(context.state, copy_owned(state), group)
             if reply.has_content() and not self.round.folded:
-                reply.content = self.round.room.kept(reply.content)
+                reply.content = self.round.room.keep(reply.content)
             assign_message_id(reply)
             self.round.replies.append(reply)
 

@@ -72,8 +72,8 @@ class Workers:
         """Return how many workers there are, including those still starting."""
         return len(self.ready) + len(self.starting)
 
-    def grow(self, wanted: int) -> None:
-        """Start workers until there are ``wanted``, or no machine has room for another.
+    def grow(self, num_workers: int) -> None:
+        """Start workers until there are ``num_workers``, or no machine has room for another.
 
         Querying the machines takes milliseconds, so with workers ready it is done once a second at most.
         """
@@ -86,7 +86,7 @@ class Workers:
         for worker in [*self.ready, *self.starting.values()]:
             if worker.machine in room:
                 room[worker.machine] -= 1
-        for _ in range(wanted - len(self)):
+        for _ in range(num_workers - len(self)):
             machine = max(room, key=room.__getitem__)
             if room[machine] <= 0:
                 return
@@ -432,9 +432,9 @@ class Dispatch:
     def _abandon(self, group: TaskGroup) -> None:
         """Drop a group's tasks, and end the workers that are busy with them."""
         queue = self._queue(group)
-        kept = [one for one in queue if one[1] is not group]
+        remaining = [one for one in queue if one[1] is not group]
         queue.clear()
-        queue.extend(kept)
+        queue.extend(remaining)
         mine = [reference for reference, sent in self._sent.items() if sent.group is group]
         busy = {id(worker): worker for worker in (self._sent.pop(reference).worker for reference in mine)}
         for worker in busy.values():

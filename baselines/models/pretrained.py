@@ -65,7 +65,9 @@ def lora(
         )
     if weights is not None:
         load_weights(model, weights, saved)
-    kept = [layer for name, layer in layers.items() if _is_in(name, saved)]  # peft takes any name's end
+    saved_layers = [
+        layer for name, layer in layers.items() if _is_in(name, saved)
+    ]  # peft takes any name's end
     linear = [name for name, layer in layers.items() if isinstance(layer, nn.Linear)]
     targets = target_modules or [name for name in linear if not _is_in(name, saved)]
     if not targets:
@@ -81,7 +83,7 @@ def lora(
             f"model=lora cannot adapt {type(model).__name__} ({error}): set model.target_modules to layers of "
             f"{linear[:5]}"
         ) from error
-    for layer in kept:
+    for layer in saved_layers:
         layer.requires_grad_(True)
     return adapted
 

@@ -19,10 +19,10 @@ def image_channels(model: str, input_shape: list[int], *sizes: int) -> int:
     """
     if len(input_shape) == 3 and (not sizes or input_shape[1:] in [[size, size] for size in sizes]):
         return input_shape[0]
-    wanted = "images of " + " or ".join(f"{size}x{size}" for size in sizes) if sizes else "images"
+    expected = "images of " + " or ".join(f"{size}x{size}" for size in sizes) if sizes else "images"
     raise UserError(
-        f"model={model} takes {wanted}, but the data set's inputs have shape {tuple(input_shape)}: choose "
-        f"model=mlp, which takes any, or a data set of {wanted}"
+        f"model={model} takes {expected}, but the data set's inputs have shape {tuple(input_shape)}: choose "
+        f"model=mlp, which takes any, or a data set of {expected}"
     )
 
 

@@ -116,13 +116,13 @@ class ShiftedLabels(Partitioner):
         return np.sort(np.concatenate(parts))
 
 
-def _chunks(labels: np.ndarray, wanted: np.ndarray) -> list[np.ndarray]:
-    """Deal ``wanted`` chunks [nodes, digits], floats, in the data's order.
+def _chunks(labels: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """Deal ``sizes`` chunks [nodes, digits], floats, in the data's order.
 
     The additions are those of the authors' code, since at whole numbers their rounding decides.
     """
-    parts: list[list[np.ndarray]] = [[] for _ in wanted]
-    for digit, column in enumerate(wanted.T):
+    parts: list[list[np.ndarray]] = [[] for _ in sizes]
+    for digit, column in enumerate(sizes.T):
         rows = np.flatnonzero(labels == digit)
         size = len(rows) // (CHUNKS - 1)
         first = 0

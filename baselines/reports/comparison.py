@@ -302,12 +302,12 @@ def without_panel(frame: pd.DataFrame, key: str) -> tuple[pd.DataFrame, "pd.Seri
     labels = {}
     for label in map(str, values_of.index):
         parts = {part: part.partition("=") for part in label.split(", ")}
-        kept = [
+        remaining = [
             part
             for part, (first, equals, _) in parts.items()
             if (first if equals else "strategy") not in left_out
         ]
-        labels[label] = ", ".join(kept) or "all"
+        labels[label] = ", ".join(remaining) or "all"
     values = frame.drop_duplicates("run").set_index("run")[name].astype(str)
     return frame.assign(setting=frame.setting.map(labels)), values
 

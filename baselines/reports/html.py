@@ -373,16 +373,16 @@ def _plot(title: str, figure: go.Figure) -> str:
 
 def _partitions(frame: pd.DataFrame) -> str:
     """Plot how many examples of each label each node holds, for each partition in the sweep."""
-    seen: dict[bytes, str] = {}
+    plots: dict[bytes, str] = {}
     for setting, own in frame.groupby("setting", sort=False):
         first = own.sort_values("seed", kind="stable").iloc[0]
         run = Path(first.run)
         try:
             counts = count_labels(Experiment(read_environment(run)["overrides"]))
         except (UserError, OSError) as error:
-            seen[str(error).encode()] = f"<p>{escape(str(setting))}: not shown ({escape(str(error))})</p>"
+            plots[str(error).encode()] = f"<p>{escape(str(setting))}: not shown ({escape(str(error))})</p>"
             continue
         title = f"{setting}, seed {first.seed}"
-        if counts is not None and counts.tobytes() not in seen and len(seen) < MOST_PARTITIONS:
-            seen[counts.tobytes()] = _plot(title, plot_partition(counts))
-    return "".join(seen.values())
+        if counts is not None and counts.tobytes() not in plots and len(plots) < MOST_PARTITIONS:
+            plots[counts.tobytes()] = _plot(title, plot_partition(counts))
+    return "".join(plots.values())

@@ -120,14 +120,14 @@ def draw(counts: np.ndarray, target: Path, title: str) -> None:
 def show(overrides: Sequence[str], figure: Path) -> None:
     """Print and draw the partition or the model, whichever the overrides name; both if neither."""
     keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    wanted = keys & {"partitioner", "model"} or {"partitioner", "model"}
+    groups = keys & {"partitioner", "model"} or {"partitioner", "model"}
     models = [override.partition("=")[2] for override in overrides if override.startswith("model=")]
     experiment = Experiment(shlex.join(overrides))
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    if "partitioner" in wanted:
+    if "partitioner" in groups:
         curves.check_name(figure)
         show_partition(experiment, figure, console)
-    if "model" in wanted:
+    if "model" in groups:
         show_model(experiment, models[-1] if models else "", console)
 
 

@@ -95,7 +95,7 @@ def step_memory(
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss, _ = task(model(inputs), targets)
-    kept = sum(saved.values())
+    activations = sum(saved.values())
     optimizer = training.optimizer([p for p in parameters if p.requires_grad])
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
@@ -105,7 +105,7 @@ def step_memory(
         "parameters": _bytes([*parameters, *model.buffers()]),
         "gradients": _bytes(gradients),
         "optimizer": _bytes(state),
-        "activations": kept,
+        "activations": activations,
         "batch": _bytes([inputs, targets]),
     }
 
@@ -229,10 +229,11 @@ def seconds_of(
         return (time.perf_counter() - started) / steps
 
     grids = [
-        InlineGrid(client_app(of_node), nodes, together) for together in (None, BatchedTrainer(of_node))
+        InlineGrid(client_app(of_node), nodes, batched_trainer)
+        for batched_trainer in (None, BatchedTrainer(of_node))
     ]
     taken = [[turn(grid) for grid in grids] for _ in range(NUM_TURNS)]
-    if grids[1].answering.together is None:
+    if grids[1].answering.batched_trainer is None:
         return "nodes cannot be batched"
     alone, batched = (min(seconds[1:]) for seconds in zip(*taken, strict=True))
     return alone, batched

@@ -128,8 +128,8 @@ def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
     rest = (style for style in _in_order(LINES) if style not in first)
     styles = []
     for place, style in enumerate(own):
-        kept = style is not None and first[style] == place
-        colour, dash = style if style is not None and kept else next(rest)
+        is_kept = style is not None and first[style] == place
+        colour, dash = style if style is not None and is_kept else next(rest)
         mark = MARKS[place % len(MARKS)]
         styles.append({"color": COLOURS[colour], "linestyle": DASHES[dash], "marker": mark})
     return styles

@@ -122,10 +122,10 @@ def describe_runs(runs: list[Path]) -> pd.DataFrame:
     settings = hashes(contents)
     first = {setting: run for run, setting in reversed(settings.items())}
     configurations = {setting: configuration(run) for setting, run in first.items()}
-    given = {setting: overrides(contents[run]) for setting, run in first.items()}
-    keys = list(dict.fromkeys(key for own in given.values() for key in own))
+    assignments = {setting: overrides(contents[run]) for setting, run in first.items()}
+    keys = list(dict.fromkeys(key for own in assignments.values() for key in own))
     values = {
-        setting: _values(keys, given[setting], _choices(contents[run]), configurations[setting])
+        setting: _values(keys, assignments[setting], _choices(contents[run]), configurations[setting])
         for setting, run in first.items()
     }
     for key in _find_distinguishing(values, configurations):
@@ -164,7 +164,7 @@ def column(key: str) -> str:
 
 
 def _values(
-    keys: list[str], given: dict[str, str], choices: dict[str, str], settings: dict[str, Any]
+    keys: list[str], assignments: dict[str, str], choices: dict[str, str], settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the value of each key: a group's option, else the configuration's value, else as typed."""
     values: dict[str, Any] = {}
@@ -172,7 +172,7 @@ def _values(
         if key in choices:
             values[key] = choices[key]
         else:
-            values[key] = _plain(settings.get(key, given.get(key)))
+            values[key] = _plain(settings.get(key, assignments.get(key)))
     return values
 
 
@@ -413,9 +413,9 @@ def choose(frame: pd.DataFrame, requested: tuple[str, ...] = (), step_size: bool
 
 def _find_panel(name: str, available: list[tuple[str, str]]) -> Panel:
     split, _, metric = name.rpartition("/")
-    wanted = (split or "test", metric)
-    if wanted in available:
-        return Panel(*wanted)
+    key = (split or "test", metric)
+    if key in available:
+        return Panel(*key)
     names = ", ".join(sorted(own if part == "test" else f"{part}/{own}" for part, own in available))
     raise UserError(f"--metric {name}: no run has measured it; expected one of {names}")
 

@@ -72,14 +72,14 @@ def pair_settings(
     telling = [key for key in keys if len(rows[is_base][key].astype(str).unique()) > 1]
     pairs, alone = [], {}
     for label, own in rows[~is_base].groupby("setting", sort=False):
-        wanted = own[telling].astype(str).iloc[0]
-        partner = rows[is_base & (rows[telling].astype(str) == wanted).all(axis=1)]
+        own_values = own[telling].astype(str).iloc[0]
+        partner = rows[is_base & (rows[telling].astype(str) == own_values).all(axis=1)]
         both = own.merge(partner, on="seed", suffixes=("", "_base"))
         if partner.empty:
             lacks = [key for key in telling if own[key].isna().iloc[0]]
-            has = ", ".join(f"{key}={value}" for key, value in wanted.items())
-            apart = f"baselines differ in {', '.join(lacks)}, which it has not"
-            alone[str(label)] = apart if lacks else f"no baseline has {has}"
+            has = ", ".join(f"{key}={value}" for key, value in own_values.items())
+            reason = f"baselines differ in {', '.join(lacks)}, which it has not"
+            alone[str(label)] = reason if lacks else f"no baseline has {has}"
         elif len(partner.setting.unique()) > 1:
             alone[str(label)] = f"several baselines: {', '.join(map(str, partner.setting.unique()))}"
         elif both.empty:

@@ -136,12 +136,12 @@ def _over_sites(frame: pd.DataFrame) -> list[Column]:
     if not results.has(frame, "accuracy_lowest", "node-test"):
         return []
     parts = {part: results.last(frame, f"accuracy_{part}", "node-test") for part in ("lowest", "median")}
-    apart = results.last(frame, "accuracy_highest", "node-test")
-    apart["value"] -= parts["lowest"].value
+    gap = results.last(frame, "accuracy_highest", "node-test")
+    gap["value"] -= parts["lowest"].value
     return [
         Column("worst site", parts["lowest"], percent=True),
         Column("median site", parts["median"], percent=True),
-        Column("best minus worst", apart, lower=True, percent=True),
+        Column("best minus worst", gap, lower=True, percent=True),
     ]
 
 

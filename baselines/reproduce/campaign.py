@@ -101,10 +101,10 @@ def choose_most_telling(
     by_cell: dict[tuple[str, ...], list[Trial]] = {}
     for trial in trials:
         by_cell.setdefault(tuple(trial.cell.keys.values()), []).append(trial)
-    together = [(0, a, b) for a, b in pairs(table)] + [(1, keys) for keys in by_cell]
+    groups = [(0, a, b) for a, b in pairs(table)] + [(1, keys) for keys in by_cell]
     bundles = [
         (unpaired, seed, [trial.folder.name for trial in own if trial.folder.name in absent])
-        for unpaired, *cells in together
+        for unpaired, *cells in groups
         for seed, own in enumerate(zip(*(by_cell.get(keys, []) for keys in cells), strict=False))
     ]
     bundles.sort(key=lambda bundle: (bundle[0], bundle[1], len(bundle[2])))

@@ -179,10 +179,10 @@ def _judge(paper: str, numbers: Iterable[tuple[PaperTable, Settings]]) -> list[C
                 whole.add(table.name, first)
                 for pair in further:
                     smaller.add(table.name, pair)
-    return [claim for text, tested in by_claim.items() for claim in _apart(paper, text, *tested)]
+    return [claim for text, tested in by_claim.items() for claim in _split_by_setting(paper, text, *tested)]
 
 
-def _apart(paper: str, text: str, whole: _ClaimTests, smaller: _ClaimTests) -> Iterator[Claim]:
+def _split_by_setting(paper: str, text: str, whole: _ClaimTests, smaller: _ClaimTests) -> Iterator[Claim]:
     for suffix, tested in (("", whole), (SMALLER_SETTING, smaller)):
         if tested.pairs or not suffix:
             tables, pairs = tuple(tested.tables), tuple(tested.pairs)
@@ -333,8 +333,8 @@ def page_claims(paper: str) -> str:
         for claim in find_claims(paper)
     ]
     heads = [*COLUMNS, "in the text", "tables"]
-    kept = [place for place in range(len(heads)) if any(row[place] for row in rows)]  # not empty
-    return markdown_table([heads[i] for i in kept], [[row[i] for i in kept] for row in rows]).rstrip()
+    filled = [place for place in range(len(heads)) if any(row[place] for row in rows)]  # not empty
+    return markdown_table([heads[i] for i in filled], [[row[i] for i in filled] for row in rows]).rstrip()
 
 
 COLUMNS = ["claim", "verdict", "pairs run", "ahead", "seeds", "over all pairs (points)"]

@@ -52,15 +52,15 @@ def reproduce(options: argparse.Namespace) -> int:
         return _show(missing, out)
     for line in collect.find_damaged(planned):
         out.print(line)
-    wanted = [] if options.collect_only else missing
-    able = with_available_data(wanted, out)
+    trials_to_run = [] if options.collect_only else missing
+    able = with_available_data(trials_to_run, out)
     try:
         failed = fill(options, table, trials, able, out) if able else []
     finally:
         _write(table, planned, options.scale, folder, out)
     for trial, reason in failed:
         out.print(f"failed: {trial.label}: {reason}\n  {trial.command}")
-    return 1 if failed or len(able) < len(wanted) else 0
+    return 1 if failed or len(able) < len(trials_to_run) else 0
 
 
 def _show_papers(options: argparse.Namespace, out: Console) -> int:
@@ -79,8 +79,8 @@ def _show_papers(options: argparse.Namespace, out: Console) -> int:
 def _check(options: argparse.Namespace) -> None:
     if not (options.jobs.isdecimal() and int(options.jobs)):
         raise UserError(f"--jobs {options.jobs}: expected 1 or more runs at a time")
-    if given := [override for override in options.overrides if override.startswith("seed=")]:
-        raise UserError(f"{given[0]}: a table's seeds are chosen with --seeds")
+    if seeds := [override for override in options.overrides if override.startswith("seed=")]:
+        raise UserError(f"{seeds[0]}: a table's seeds are chosen with --seeds")
     if options.html and options.table:
         raise UserError(f"--html {options.html}: the page is of a whole paper; leave {options.table} out")
     if options.overview and options.table:

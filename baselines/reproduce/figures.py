@@ -273,9 +273,9 @@ def draw_lines(table: PaperTable, results: Results) -> Figure:
     values = [ours.mean for ours in results.values()]
     if table.points is None and is_logarithmic(min(values), max(values)) and max(values) > 10 * min(values):
         scale_y(axes[0], min(values), max(values))
-    beside = any(cell.paper_mean is not None for cell in cells)
+    has_paper = any(cell.paper_mean is not None for cell in cells)
     hollow = any(map(_is_single, results.values()))
-    legend_title = "; ".join(filter(None, ["squares: paper" * beside, "hollow: one seed" * hollow]))
+    legend_title = "; ".join(filter(None, ["squares: paper" * has_paper, "hollow: one seed" * hollow]))
     axes[0].legend(
         frameon=False, fontsize=8, title=legend_title or None, title_fontsize=7, handlelength=3.2
     ).set_visible(len(lines) > 1 or bool(legend_title))

@@ -266,14 +266,14 @@ def pooled_gains(pairs: Sequence[Comparison]) -> list[float]:
         if pair.points is None or pair.ours is None:
             return []
         runs, gains = set().union(*pair.runs), [pair.ours * pair.points]
-        apart = []
+        disjoint = []
         for group in groups:
             if runs & group[0]:
                 runs |= group[0]
                 gains += group[1]
             else:
-                apart.append(group)
-        groups = [*apart, (runs, gains)]
+                disjoint.append(group)
+        groups = [*disjoint, (runs, gains)]
     return [float(np.mean(gains)) for _, gains in groups]
 
 

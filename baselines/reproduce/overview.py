@@ -221,8 +221,8 @@ def _draw_short_gains(axis: Axes, gains: dict[str, list[dict[str, Any]]]) -> Non
     for paper, rows in gains.items():
         pairs = f"{len(rows)} pairs"
         heading = axis.text(LEFT, place, _heading(paper, rows), color=_colour(paper), **HEADING)
-        beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8.5}
-        axis.annotate(pairs, (1, 0.5), (6, 0), xycoords=heading, **beside)
+        style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8.5}
+        axis.annotate(pairs, (1, 0.5), (6, 0), xycoords=heading, **style)
         place += 1.6
         for row in rows:
             _draw_gain(axis, row, place, _colour(paper))

@@ -151,9 +151,9 @@ def _view(table: PaperTable) -> _View:
                 heading = table.columns.get(one.changes, f"`{one.changes}`")
                 other.setdefault(heading, {})[keys] = one
     further = [_Column(heading, table, numbers) for heading, numbers in other.items()]
-    for beside in paper_tables.tables(table.paper).values():
-        if beside.beside.get("table") == table.name:
-            further += _columns_beside(table, beside)
+    for further_table in paper_tables.tables(table.paper).values():
+        if further_table.beside.get("table") == table.name:
+            further += _columns_beside(table, further_table)
     cells = [
         cell
         for cell in table.cells()
@@ -162,25 +162,25 @@ def _view(table: PaperTable) -> _View:
     return _View(table, cells, ours, further)
 
 
-def _columns_beside(table: PaperTable, beside: PaperTable) -> Iterator[_Column]:
-    """Yield the further columns that ``beside`` adds to a table."""
-    ours_beside = results.ours(results.settings(beside, _rows(beside), {}))
-    own = [column for column in beside.keys if column not in table.keys]
-    wanted = beside.beside.get("values", {})
+def _columns_beside(table: PaperTable, further_table: PaperTable) -> Iterator[_Column]:
+    """Yield the further columns that ``further_table`` adds to a table."""
+    ours_beside = results.ours(results.settings(further_table, _rows(further_table), {}))
+    own = [column for column in further_table.keys if column not in table.keys]
+    values = further_table.beside.get("values", {})
     columns: dict[str, dict[Keys, Ours]] = {}
     for cell in table.cells():
-        if not agrees(cell.keys, beside.beside.get("where", {})):
+        if not agrees(cell.keys, further_table.beside.get("where", {})):
             continue
-        for other in beside.cells():
+        for other in further_table.cells():
             shared = {key: value for key, value in other.keys.items() if key in table.keys}
             ran = ours_beside.get(_keys(other))
-            if ran is None or not agrees(cell.keys, shared) or not agrees(other.keys, wanted):
+            if ran is None or not agrees(cell.keys, shared) or not agrees(other.keys, values):
                 continue
             named = cell_name({key: other.keys[key] for key in own})
-            heading = beside.beside["heading"] + (f": {named}" if named else "")
+            heading = further_table.beside["heading"] + (f": {named}" if named else "")
             columns.setdefault(heading, {})[_keys(cell)] = ran
     for heading, numbers in columns.items():
-        yield _Column(heading, beside, numbers)
+        yield _Column(heading, further_table, numbers)
 
 
 def _section(view: _View) -> str:
@@ -271,8 +271,8 @@ def _numbers(view: _View, cell: Cell | None) -> list[str]:
 
 
 def _without_empty(rows: list[list[str]]) -> list[list[str]]:
-    kept = [place for place in range(len(rows[0])) if any(row[place] for row in rows[1:])]
-    return [[row[place] for place in kept] for row in rows]
+    filled = [place for place in range(len(rows[0])) if any(row[place] for row in rows[1:])]
+    return [[row[place] for place in filled] for row in rows]
 
 
 def _ours(view: _View, cell: Cell) -> str:

@@ -155,8 +155,8 @@ class PaperTable:
             overrides += shlex.split(values[row[column]])
         overrides += self._looked_up(row)
         for condition in self.where:
-            wanted = {column: value for column, value in condition.items() if column != "overrides"}
-            if agrees(row, wanted):
+            columns = {column: value for column, value in condition.items() if column != "overrides"}
+            if agrees(row, columns):
                 overrides += shlex.split(condition["overrides"])
         return overrides
 
@@ -209,9 +209,9 @@ def _rows(paper: str, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def agrees(keys: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
+def agrees(keys: Mapping[str, str], condition: Mapping[str, Any]) -> bool:
     """Say whether a cell's keys have the wanted value, or one of the wanted values, in each column."""
-    return all(keys[column] in texts(value) for column, value in wanted.items())
+    return all(keys[column] in texts(value) for column, value in condition.items())
 
 
 def texts(value: object) -> list[str]:

@@ -118,14 +118,14 @@ def select(table: PaperTable, where: str) -> list[Cell]:
     ------
     UserError : for an unknown key or value, and when no cell agrees
     """
-    wanted: dict[str, list[str]] = {}
+    condition: dict[str, list[str]] = {}
     for pair in filter(None, where.split(",")):
         key, _, value = pair.partition("=")
         if value not in table.keys.get(key, {}):
             known = "; ".join(f"{column} {', '.join(values)}" for column, values in table.keys.items())
             raise UserError(f"--where {pair}: {table.name} has {known}; a key given twice allows both")
-        wanted.setdefault(key, []).append(value)
-    cells = [cell for cell in table.cells() if paper_tables.agrees(cell.keys, wanted)]
+        condition.setdefault(key, []).append(value)
+    cells = [cell for cell in table.cells() if paper_tables.agrees(cell.keys, condition)]
     if not cells:
         raise UserError(f"--where {where}: it matches no cell of {table.name}")
     return cells

@@ -122,10 +122,13 @@ def choose_measured(
     seconds = seconds_of(experiment, sites)
     if isinstance(seconds, str):
         return Choice(requested, False, seconds)
-    alone, together = seconds
-    why = f"a shortened round takes {together:.3g} s batched, {alone:.3g} s one by one"
+    one_by_one, batched = seconds
+    why = f"a shortened round takes {batched:.3g} s batched, {one_by_one:.3g} s one by one"
     return Choice(
-        requested, together < MAX_TIME_RATIO * alone, why, {"one_by_one": alone, "batched": together}
+        requested,
+        batched < MAX_TIME_RATIO * one_by_one,
+        why,
+        {"one_by_one": one_by_one, "batched": batched},
     )
 
 

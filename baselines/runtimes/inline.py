@@ -45,7 +45,7 @@ class Inline:
             own_data = experiment.load(overrides).dataset.site is not None
             paths = sites.check_sites(self.sites, num_nodes, own_data)
         choice = batching.choose_batching(self.batch_clients, overrides, folder, paths).say()
-        together = get_batched_trainer(overrides) if choice.batched else None
-        grid = InlineGrid(client_app_of(overrides), num_nodes, together, paths)
+        trainer = get_batched_trainer(overrides) if choice.batched else None
+        grid = InlineGrid(client_app_of(overrides), num_nodes, trainer, paths)
         grid.way = choice.describe()
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))

@@ -38,8 +38,8 @@ def seconds_of(experiment: Experiment, sites: Mapping[str, str] | None) -> tuple
         if reason := next(filter(None, map(trial.warmed, ways)), None):
             return reason
         turns = [[trial.turn(way) for way in ways] for _ in range(NUM_TURNS)]
-        alone, together = (min(seconds) for seconds in zip(*turns, strict=True))
-        return alone, together
+        one_by_one, batched = (min(seconds) for seconds in zip(*turns, strict=True))
+        return one_by_one, batched
 
 
 @contextmanager
@@ -77,22 +77,22 @@ class _TimedRounds:
         train = replace(node.train, index=node.train.index[:rows])
         return replace(node, model=self.model, training=self.training, train=train)
 
-    def warmed(self, together: BatchedTrainer | None) -> str | None:
+    def warmed(self, trainer: BatchedTrainer | None) -> str | None:
         """Warm up; return the reason if the way cannot be measured, else None."""
         until = time.perf_counter() + WARM_UP_SECONDS
         while True:
-            grid = self._grid(together)
+            grid = self._grid(trainer)
             replies = grid.send_and_receive(self._messages(grid))
             if any(reply.has_error() for reply in replies):
                 return "a node has failed while it was measured"
-            if together and grid.answering.together is None:
+            if trainer and grid.answering.batched_trainer is None:
                 return CANNOT_MEASURE
             if time.perf_counter() >= until:
                 return None
 
-    def turn(self, together: BatchedTrainer | None) -> float:
+    def turn(self, trainer: BatchedTrainer | None) -> float:
         """Return the seconds of one turn."""
-        grid = self._grid(together)
+        grid = self._grid(trainer)
         messages = self._messages(grid)
         started = time.perf_counter()
         grid.send_and_receive(messages)
@@ -103,8 +103,8 @@ class _TimedRounds:
     def _messages(self, grid: InlineGrid) -> list[Message]:
         return list(self.strategy.configure_train(1, self.arrays, self.experiment.train_config(), grid))
 
-    def _grid(self, together: BatchedTrainer | None) -> InlineGrid:
-        return InlineGrid(client_app(self.node), self.experiment.settings.num_nodes, together, self.sites)
+    def _grid(self, trainer: BatchedTrainer | None) -> InlineGrid:
+        return InlineGrid(client_app(self.node), self.experiment.settings.num_nodes, trainer, self.sites)
 
 
 def shorten_training(training: LocalTraining, sizes: Sequence[int]) -> tuple[LocalTraining, float]:

@@ -94,7 +94,7 @@ class Worker:
         folding = make_partial_sums(
             self._experiment.prototype, get_record(ArrayRecord, requests[0].content, protocol.ARRAYS)
         )
-        step = len(requests) if self.answering.together else 1
+        step = len(requests) if self.answering.batched_trainer else 1
         replies: list[Message] = []
         folded: list[int] = []
         for k in range(0, len(requests), step):

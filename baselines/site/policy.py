@@ -240,8 +240,8 @@ def read(path: Path) -> Policy:
             raise SiteRefusal(
                 str(key), f"{path}: {key!s}={value}, expected {describe_type(kind, str(key))}"
             )
-    given: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
-    policy = Policy(**given, file=path.resolve())
+    values: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    policy = Policy(**values, file=path.resolve())
     _require_ranges(policy)
     return policy
 
@@ -262,7 +262,7 @@ def read_leniently(path: Path) -> tuple[Policy, SiteRefusal | None]:
 
 def _require_ranges(policy: Policy) -> None:
     """Refuse values out of range."""
-    wanted = {
+    conditions = {
         "privacy": (policy.privacy in (None, protocol.LOCAL, protocol.CENTRAL), "local, central or null"),
         "min_noise": (policy.min_noise is None or policy.min_noise >= 0, "a number, 0 or above"),
         "max_epsilon": (policy.max_epsilon is None or policy.max_epsilon > 0, "a number above 0"),
@@ -274,6 +274,6 @@ def _require_ranges(policy: Policy) -> None:
             "0 or above, or null",
         ),
     }
-    for key, (valid, expected) in wanted.items():
+    for key, (valid, expected) in conditions.items():
         if not valid:
             raise SiteRefusal(key, f"{policy.file}: {key}={getattr(policy, key)}, expected {expected}")

@@ -245,7 +245,10 @@ class ModelStack:
         self.model = node.model.train()
         self.training: LocalTraining = node.training
         self.gradients = StackedGradient(_copy_model(node.model), node.task)
-        self._kept = ModelSnapshot(node.model, node.task), ModelSnapshot(self.gradients.model, node.task)
+        self._snapshots = (
+            ModelSnapshot(node.model, node.task),
+            ModelSnapshot(self.gradients.model, node.task),
+        )
         self._measured: set[object] = set()  # shapes of a node's batch
         self.values = [
             p.detach().expand(size, *p.shape).clone() for p in _get_trained_parameters(node.model)
@@ -266,7 +269,7 @@ class ModelStack:
         return self.model is node.model.train() and alike and self._unchanged()
 
     def _unchanged(self) -> bool:
-        return all(kept.is_unchanged() for kept in self._kept)
+        return all(snapshot.is_unchanged() for snapshot in self._snapshots)
 
     def _place(self, model: nn.Module, place: int) -> nn.Module:
         """Return a copy of the model whose parameters and gradients lie in the stack."""
@@ -313,8 +316,8 @@ class ModelStack:
                 totals[name][:active] += value
         if not self._unchanged():
             raise NotBatchable("the model changes its own attributes")
-        seen, steps = plan.lengths.sum(0), (plan.lengths > 0).sum(0)
-        means = {name: (total.cpu().double() / seen).tolist() for name, total in totals.items()}
+        num_examples, steps = plan.lengths.sum(0), (plan.lengths > 0).sum(0)
+        means = {name: (total.cpu().double() / num_examples).tolist() for name, total in totals.items()}
         return [
             void_measures({name: values[k] for name, values in means.items()})
             | {protocol.LOCAL_STEPS: int(steps[k]), protocol.LEARNING_RATE: rate}

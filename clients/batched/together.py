@@ -41,7 +41,7 @@ class MemoryPlan:
 
     def __init__(self) -> None:
         self._bytes: float | None = None
-        self._kept: float | None = None  # bytes that the forward pass keeps for an example
+        self._activation_bytes: float | None = None  # bytes that the forward pass keeps for an example
 
     def count_nodes(self, nodes: Sequence[Node]) -> int:
         """Return how many nodes train at once: all of them, or parts of about equal size."""
@@ -60,11 +60,19 @@ class MemoryPlan:
             self._bytes = MEMORY_SHARE * (total if torch.are_deterministic_algorithms_enabled() else free)
         if not self._bytes:
             return 0
-        if self._kept is None:
+        if self._activation_bytes is None:
             inputs, targets = node.train.batch(slice(0, 2), device)
-            self._kept = count_activation_bytes(node.model, node.task, inputs, targets) / len(targets)
+            self._activation_bytes = count_activation_bytes(node.model, node.task, inputs, targets) / len(
+                targets
+            )
         parameters = sum(p.nbytes for p in node.model.parameters())
-        return int(self._bytes // (STACK_COPIES * parameters + ACTIVATION_COPIES * batch * self._kept)) or 1
+        return (
+            int(
+                self._bytes
+                // (STACK_COPIES * parameters + ACTIVATION_COPIES * batch * self._activation_bytes)
+            )
+            or 1
+        )
 
 
 def _count_in_cache(node: Node, batch: int) -> int:
@@ -81,20 +89,20 @@ def count_activation_bytes(model: nn.Module, task: Task, inputs: Tensor, targets
     Parameters are not counted.
     """
     model = copy.deepcopy(model)
-    kept: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
     def noted(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     noted(inputs)
     with restore_random_state(), torch.autograd.graph.saved_tensors_hooks(noted, lambda tensor: tensor):
         loss, _ = task(model(inputs), targets)  # holds what is kept
     for p in model.parameters():
-        kept.pop(p.untyped_storage().data_ptr(), None)
+        sizes.pop(p.untyped_storage().data_ptr(), None)
     del loss
-    return sum(kept.values())
+    return sum(sizes.values())
 
 
 __all__ = ["BatchedTrainer", "ModelStack", "NotBatchable"]

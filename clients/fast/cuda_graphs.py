@@ -39,9 +39,9 @@ class GraphCache:
         """Begin a round; return what comes after its gradients, with its tensors in memory that stays."""
         memory = after.list_tensors()
         if memory:
-            kept = self._memory.setdefault(after.kind, [torch.empty_like(tensor) for tensor in memory])
-            torch._foreach_copy_(kept, memory)
-            after = after.with_tensors(kept)
+            buffers = self._memory.setdefault(after.kind, [torch.empty_like(tensor) for tensor in memory])
+            torch._foreach_copy_(buffers, memory)
+            after = after.with_tensors(buffers)
         self.after, self._kind = after, after.kind
         return after
 
@@ -89,8 +89,8 @@ def capture_step(
             buffer.copy_(value)
 
     def captured_step(_: Sequence[Tensor], *batch: Tensor) -> StepResults:
-        for mine, given in zip(own, batch, strict=True):
-            mine.copy_(given)
+        for mine, value in zip(own, batch, strict=True):
+            mine.copy_(value)
         replay()
         return gradients, {name: value.clone() for name, value in sums.items()}
 

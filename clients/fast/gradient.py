@@ -73,8 +73,8 @@ class Gradient:
         self.task = task
         self.names = self._get_parameters()
         self._steps: dict[object, tuple[str, Step]] = {}  # and how each is taken
-        self._seen: Counter[object] = Counter()
-        self._kept: ModelSnapshot | None = None  # from the first recorded step on
+        self._num_calls: Counter[object] = Counter()
+        self._snapshot: ModelSnapshot | None = None  # from the first recorded step on
         self._after: GradientPipeline | None = None
         self._all_graphs: GraphCache | None = None
         self._graphs: GraphCache | None = None  # of this round; None where steps are not captured
@@ -106,9 +106,9 @@ class Gradient:
         """
         inputs = batch[0]
         if has_several_inputs(inputs):
-            if not self._seen[SEVERAL_INPUTS]:
+            if not self._num_calls[SEVERAL_INPUTS]:
                 logger.debug("not traced: %s", SEVERAL_INPUTS)
-            self._seen[SEVERAL_INPUTS] += 1
+            self._num_calls[SEVERAL_INPUTS] += 1
             return self._untraced(parameters, *batch)
         if len(parameters) != len(self.names):
             self.names = self._get_parameters()
@@ -129,21 +129,25 @@ class Gradient:
 
     def _is_outdated(self) -> bool:
         """Say whether an attribute has become another since a step was recorded, and forget the steps."""
-        return self._kept is not None and not self._kept.has_same_objects() and self._forget_if_outdated()
+        return (
+            self._snapshot is not None
+            and not self._snapshot.has_same_objects()
+            and self._forget_if_outdated()
+        )
 
     def _take_first_steps(
         self, key: object, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
         """Take a step that is not recorded yet; record it when it is time."""
-        self._seen[key] += 1
+        self._num_calls[key] += 1
         count_step(EAGER)
         after = (
             EAGER_STEPS if optimizer_step.can_capture(parameters[0].device) else EAGER_STEPS_BEFORE_TRACE
         )
-        if self._seen[key] <= after or self._forget_if_outdated():
+        if self._num_calls[key] <= after or self._forget_if_outdated():
             return self._eager(parameters, *batch)
-        if self._kept is None:
-            self._kept = ModelSnapshot(self.model, self.task)
+        if self._snapshot is None:
+            self._snapshot = ModelSnapshot(self.model, self.task)
         results, self._steps[key] = self._record_step(parameters, *batch)
         return results
 
@@ -185,11 +189,11 @@ class Gradient:
 
     def _forget_if_outdated(self) -> bool:
         """Forget what was recorded, and count anew, if somebody has changed an attribute since."""
-        if self._kept is None or self._kept.is_unchanged():
+        if self._snapshot is None or self._snapshot.is_unchanged():
             return False
-        self._kept = ModelSnapshot(self.model, self.task)
+        self._snapshot = ModelSnapshot(self.model, self.task)
         self._steps.clear()
-        self._seen.clear()
+        self._num_calls.clear()
         if self._all_graphs:
             self._all_graphs.clear()
         return True

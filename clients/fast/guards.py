@@ -151,14 +151,14 @@ class SideEffectCheck:
     """Finds what a step changes besides its results; make it before the step."""
 
     def __init__(self, model: nn.Module, task: object) -> None:
-        self._kept = ModelSnapshot(model, task)
+        self._snapshot = ModelSnapshot(model, task)
         self._random = _get_random_state()
 
     def find_side_effect(self) -> str | None:
         """Return what has changed meanwhile, as the model's doing; None for nothing."""
         if _get_random_state() != self._random:
             return "the model draws random numbers"
-        return None if self._kept.is_unchanged() else "the model changes its own attributes"
+        return None if self._snapshot.is_unchanged() else "the model changes its own attributes"
 
     def restore_generators(self) -> None:
         """Put the random generators back to where they were before the step."""

@@ -108,9 +108,9 @@ def _fold_constants(graph: Graph, values: Values) -> list[Tensor]:
         users = [user for user in node.users if user not in constant and user.op != "output"]
         if users:  # what is returned is computed anew: whoever gets it may change it
             with graph.inserting_before(first):
-                given = graph.placeholder(f"constant_{len(folded)}")
-            node.replace_all_uses_with(given, delete_user_cb=users.__contains__)
-            values[given] = values[node]
+                placeholder = graph.placeholder(f"constant_{len(folded)}")
+            node.replace_all_uses_with(placeholder, delete_user_cb=users.__contains__)
+            values[placeholder] = values[node]
             folded.append(values[node])
     graph.eliminate_dead_code()
     return folded
@@ -310,9 +310,9 @@ def are_close(gradients: Sequence[Tensor], expected: Sequence[Tensor], eps: floa
     allowed = (
         share * norms + max(TOLERANCE_FLOOR, TOLERANCE_UNITS / 8 * eps) * norms[norms.isfinite()].norm()
     )
-    apart = _compute_norms([a - b for a, b in zip(gradients, expected, strict=True)])
+    distances = _compute_norms([a - b for a, b in zip(gradients, expected, strict=True)])
     neither = ~norms.isfinite() & ~_compute_norms(gradients).isfinite()
-    within = (apart <= allowed) & norms.isfinite()  # infinity is within infinity
+    within = (distances <= allowed) & norms.isfinite()  # infinity is within infinity
     return bool((within | neither).all())
 
 

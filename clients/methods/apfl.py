@@ -86,8 +86,8 @@ class APFL(Personal):
     def personalise(
         self, model: nn.Module, examples: Examples, task: Task, batch_size: int | None, state: RecordDict
     ) -> None:
-        if kept := _load_state(state):
-            own, alpha = kept
+        if saved := _load_state(state):
+            own, alpha = saved
             for name, p in model.named_parameters():
                 if name in own:
                     p.lerp_(own[name].to(p), alpha)
@@ -110,7 +110,7 @@ class Mixture(Correction):
         self.alpha, self.rate, self.learns_alpha = alpha, rate, adaptive
 
     def wrap_gradient(self, step: Step) -> Step:
-        def beside(
+        def train_both(
             parameters: Sequence[Tensor], *batch: Tensor
         ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
             self.own = [v.to(p) for v, p in zip(self.own, parameters, strict=True)]
@@ -124,11 +124,11 @@ class Mixture(Correction):
                 v.sub(g, alpha=self.rate * self.alpha) for v, g in zip(self.own, slopes, strict=True)
             ]
             self.alpha = alpha
-            for value, kept in zip([*parameters, *self.model.buffers()], [*before, *buffers], strict=True):
-                value.copy_(kept)
+            for value, old in zip([*parameters, *self.model.buffers()], [*before, *buffers], strict=True):
+                value.copy_(old)
             return step(parameters, *batch)
 
-        return beside
+        return train_both
 
     def _next_alpha(self, slopes: Sequence[Tensor], w: Sequence[Tensor]) -> float:
         if not self.learns_alpha:

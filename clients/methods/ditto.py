@@ -70,8 +70,8 @@ class Ditto(Personal):
     def personalise(
         self, model: nn.Module, examples: Examples, task: Task, batch_size: int | None, state: RecordDict
     ) -> None:
-        if kept := _load_model(state):
-            model.load_state_dict(kept)
+        if saved := _load_model(state):
+            model.load_state_dict(saved)
 
 
 def _get_values(model: nn.Module) -> dict[str, Tensor]:

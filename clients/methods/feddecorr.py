@@ -53,7 +53,7 @@ class FedDecorr(Correction):
         return self.beta > 0
 
     def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
-        z = self.own.seen
+        z = self.own.latest
         if len(z) < 2:
             return outputs.new_zeros(())
         centred = z - z.mean(0)

@@ -31,9 +31,9 @@ class Dynamic(Correction):
         self.server_round = int(start.config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         self.anchor = [p.detach().clone() for p in named.values()]
         self.store = ControlStore(start.state, counted_round(start.config, start.partition_id))
-        kept = self.store.variate
+        variate = self.store.variate
         self.own = [
-            torch.zeros_like(p) if kept is None else values_of(kept[name]).to(p)
+            torch.zeros_like(p) if variate is None else values_of(variate[name]).to(p)
             for name, p in zip(self.names, self.anchor, strict=True)
         ]
         self.gradient_transform = GradientTransform(

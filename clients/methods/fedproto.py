@@ -67,7 +67,7 @@ class PrototypeDistance(Correction):
         return self.strength > 0 and len(self.means) > 0
 
     def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
-        gaps = (self.own.seen - self.means[targets]) * self.is_known[targets].unsqueeze(1)
+        gaps = (self.own.latest - self.means[targets]) * self.is_known[targets].unsqueeze(1)
         return self.strength * gaps.square().mean()
 
     @torch.no_grad()
@@ -81,7 +81,7 @@ class PrototypeDistance(Correction):
         counts = torch.zeros(len(weight), dtype=torch.int64)
         for _, targets in iterate_outputs(start.model, start.examples, range(num_batches(start.examples))):
             of_class = nn.functional.one_hot(targets, len(weight))
-            sums += to_float64(of_class.T.to(weight) @ own.seen.to(weight)).cpu()
+            sums += to_float64(of_class.T.to(weight) @ own.latest.to(weight)).cpu()
             counts += of_class.sum(0).cpu()
         means = (sums / counts.clamp_min(1).unsqueeze(1)).to(weight.dtype)
         return {protocol.PROTOTYPES: to_array_record({"means": means, "counts": counts})}

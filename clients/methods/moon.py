@@ -51,9 +51,9 @@ class Moon(Correction):
         self.check_model(start.model, start.task)  # in the first round, too
         self.fixed: list[Representation] = []
         if self.has_loss_term:
-            kept = self.state.array_records[STATE_KEY].items()
+            saved = self.state.array_records[STATE_KEY].items()
             last = copy.deepcopy(start.model)
-            last.load_state_dict({name: values_of(array) for name, array in kept})
+            last.load_state_dict({name: values_of(array) for name, array in saved})
             self.fixed = [Representation(m.eval(), OPTION) for m in (copy.deepcopy(start.model), last)]
             self.own = Representation(start.model, OPTION)
 
@@ -74,7 +74,7 @@ class Moon(Correction):
     def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
         with torch.no_grad():
             of_global, of_last = (fixed(inputs) for fixed in self.fixed)
-        z = self.own.seen
+        z = self.own.latest
         near, far = cosine_similarity(z, of_global), cosine_similarity(z, of_last)
         return self.mu * softplus((far - near) / self.temperature).mean()
 
@@ -97,24 +97,24 @@ class Representation:
     """
 
     def __init__(self, model: nn.Module, who: str) -> None:
-        self.model, seen = model, list[Tensor]()
+        self.model, inputs = model, list[Tensor]()
 
-        def see(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-            seen[:] = given[:1]
+        def record(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+            inputs[:] = args[:1]
 
-        handle = find_last_linear(model, who).register_forward_pre_hook(see)
-        self._seen = seen
+        handle = find_last_linear(model, who).register_forward_pre_hook(record)
+        self._inputs = inputs
         finalize(self, handle.remove)  # the model is the next node's too
 
     @property
-    def seen(self) -> Tensor:
-        """Of the last batch."""
-        return self._seen[0].flatten(1)
+    def latest(self) -> Tensor:
+        """The representation of the last batch, [n, features]."""
+        return self._inputs[0].flatten(1)
 
     def __call__(self, inputs: Inputs) -> Tensor:
         """Return the representation of a batch."""
         compute_outputs(self.model, inputs)
-        return self.seen
+        return self.latest
 
 
 def find_last_linear(model: nn.Module, who: str) -> nn.Linear:

@@ -64,16 +64,16 @@ class LocalVariate(Correction):
     def _renew_variate(self, start: RoundStart) -> list[Tensor]:
         """Return h_k at the model that the server sent."""
         parameters = [p.detach() for p in start.named.values()]
-        kept = self.state.config_records.get(protocol.CONTROL_ROUNDS)
+        saved = self.state.config_records.get(protocol.CONTROL_ROUNDS)
         counted = counted_round(start.config, start.partition_id)
-        if kept is None or counted == 0:
+        if saved is None or counted == 0:
             return [torch.zeros_like(p) for p in parameters]
         own, ends = (
             self._load_tensors(name, parameters) for name in (protocol.CONTROL, protocol.CONTROL_END)
         )
-        if counted not in (None, kept[protocol.CONTROL]):
+        if counted not in (None, saved[protocol.CONTROL]):
             return own
-        scale = float(kept[SCALE_KEY])  # type: ignore[arg-type]
+        scale = float(saved[SCALE_KEY])  # type: ignore[arg-type]
         moves = torch._foreach_sub(parameters, ends)
         return list(torch._foreach_add(own, moves, alpha=scale))
 

@@ -55,14 +55,14 @@ class TracedUpdate(LocalUpdate):
         start = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         rate = self.training.lr * self.training.schedule(self.server_round)
         values: dict[str, Tensor] = dict(start)
-        totals, seen, steps = Counter[str](), 0, self.training.steps(len(self.examples))
+        totals, num_examples, steps = Counter[str](), 0, self.training.steps(len(self.examples))
         draws = torch.Generator().manual_seed(self.seed)
         for inputs, targets in islice(self.batches(draws), steps - 1):
             loss, sums = self.task(functional_call(self.model, values, *arguments_of(inputs)), targets)
             slopes = grad(loss, [*values.values()], create_graph=True, materialize_grads=True)
             values = {n: v - rate * g for (n, v), g in zip(values.items(), slopes, strict=True)}
             totals.update({name: float(value) for name, value in sums.items()})
-            seen += len(targets)
+            num_examples += len(targets)
         inputs, targets = self.examples.batch(slice(None), next(iter(start.values())).device, draws)
         loss, sums = self.task(functional_call(self.model, values, *arguments_of(inputs)), targets)
         slopes = grad(loss, [*start.values()], materialize_grads=True)
@@ -70,7 +70,7 @@ class TracedUpdate(LocalUpdate):
             for p, g in zip(start.values(), slopes, strict=True):
                 p.add_(g, alpha=-rate)
         totals.update({name: float(value) for name, value in sums.items()})
-        means = {name: total / (seen + len(targets)) for name, total in totals.items()}
+        means = {name: total / (num_examples + len(targets)) for name, total in totals.items()}
         return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
 
 

@@ -38,7 +38,7 @@ Row = tuple[str, str, str]  # setting, default, meaning
 def comments(text: str) -> dict[str, str]:
     """Return the comment beside each key of a YAML file, by the key's path."""
     path: list[tuple[int, str]] = []
-    beside = {}
+    texts = {}
     for line in text.splitlines():
         if match := LINE.match(line):
             depth = len(match[1])
@@ -48,8 +48,8 @@ def comments(text: str) -> dict[str, str]:
             ]
             _, _, comment = (match[3] or "").partition("# ")
             if comment:
-                beside[".".join(key for _, key in path)] = comment.strip()
-    return beside
+                texts[".".join(key for _, key in path)] = comment.strip()
+    return texts
 
 
 def values(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -111,7 +111,7 @@ def rows(path: Path) -> Iterator[Row]:
             if parent.exists()
         ),
     ]
-    beside = {
+    comments_of = {
         name: words
         for source in reversed(sources)
         for name, words in comments(source).items()
@@ -120,7 +120,7 @@ def rows(path: Path) -> Iterator[Row]:
     for name, value, target in values(tree):
         key = name.rpartition(".")[2]
         meanings = (
-            beside.get(name),
+            comments_of.get(name),
             *(meaning(kind, key) for kind in (target, *targets)),
             key.replace("_", " "),
         )

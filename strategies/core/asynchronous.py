@@ -126,8 +126,8 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         why = f"null under strategy={self.name}, whose server waits for no round"
         require(isinstance(self.clock, VirtualClock | None), "clock", self.clock, "a VirtualClock, or null")
         for name in ("deadline", "keep_first"):
-            given = getattr(self.clock, name, None)
-            require(given is None, f"clock.{name}", given, why)
+            value = getattr(self.clock, name, None)
+            require(value is None, f"clock.{name}", value, why)
         why = f"none under strategy={self.name}: what is spent is counted by synchronous rounds"
         require(type(self.privacy) is NoPrivacy, "privacy", type(self.privacy).__name__, why)
         why = f"null under strategy={self.name}, whose updates are of several rounds"
@@ -241,8 +241,8 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         for row, (k, reply) in enumerate(collected.replies.items()):
             node = self._at_work[k]
             vector = self.keep_update(updates.deltas[row], node.start).clone()
-            kept = (vector, updates.buffers[row].clone(), dict(metrics_of(reply)))
-            self._waiting[k] = WaitingUpdate(arrivals[k], node.started, *kept)
+            update = (vector, updates.buffers[row].clone(), dict(metrics_of(reply)))
+            self._waiting[k] = WaitingUpdate(arrivals[k], node.started, *update)
         self._at_work = {k: node for k, node in self._at_work.items() if k not in self._sent}
         in_order = sorted(self._waiting, key=lambda k: (self._waiting[k].arrival, k))
         first = {k: self._waiting[k] for k in sorted(in_order[: self.buffer_size])}

@@ -149,17 +149,17 @@ class ClientRegistry:
     _online: set[int] = field(default_factory=set, init=False, repr=False)  # known and connected, last
     _nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # what it returned
 
-    def find_nodes(self, grid: Grid, wanted: int, least: int = 1) -> dict[int, int]:
+    def find_nodes(self, grid: Grid, num_nodes: int, least: int = 1) -> dict[int, int]:
         """Return the connected nodes as {partition id: node id}, ascending.
 
-        Waits until ``wanted`` are known or the time limit is over, then goes on with those there are. One
+        Waits until ``num_nodes`` are known or the time limit is over, then goes on with those there are. One
         that was away is asked again. Raises ``TimeoutError`` when there are fewer than ``least``.
         """
         deadline = time.monotonic() + self.timeout
         queried, is_waiting = set[int](), False
         while True:
             online = set(grid.get_node_ids())
-            if online == self._online and len(self._nodes) >= wanted:
+            if online == self._online and len(self._nodes) >= num_nodes:
                 return dict(self._nodes)
             self._disconnected |= self._known - online
             if new := online - self._present - queried:
@@ -167,7 +167,7 @@ class ClientRegistry:
                 queried |= new
                 continue  # more may have connected meanwhile
             known, late = online & self._present, time.monotonic() > deadline
-            if len(known) >= wanted or (len(known) >= least and late):
+            if len(known) >= num_nodes or (len(known) >= least and late):
                 break
             if late and known:
                 raise TimeoutError(
@@ -176,13 +176,13 @@ class ClientRegistry:
             if late:
                 raise TimeoutError(self._explain_no_nodes(online))
             if not is_waiting:
-                logger.info(WAITING_MESSAGE, wanted, len(known), deadline - time.monotonic())
+                logger.info(WAITING_MESSAGE, num_nodes, len(known), deadline - time.monotonic())
                 is_waiting = True
             time.sleep(POLL_SECONDS)
             queried.clear()
-        if len(known) < wanted:
+        if len(known) < num_nodes:
             here = "are connected" if known == online else f"take part, of {len(online)} that are connected"
-            logger.warning("%d of %d nodes %s: continuing with them", len(known), wanted, here)
+            logger.warning("%d of %d nodes %s: continuing with them", len(known), num_nodes, here)
         if self._site_of:
             self._number_sites(known)
         nodes = dict(sorted((k, node) for node, k in self.partition_of.items() if node in known))
@@ -320,11 +320,13 @@ class LostStateMonitor:
 
     _keepers: set[int] = field(default_factory=set)  # by partition
 
-    def check_round(self, server_round: int, kept: Mapping[int, object], registry: ClientRegistry) -> None:
+    def check_round(
+        self, server_round: int, has_saved_state: Mapping[int, object], registry: ClientRegistry
+    ) -> None:
         """Take note of which partitions say that they still have what they keep, and log which do not."""
-        for k in sorted(k for k in self._keepers if kept.get(k) is False):
+        for k in sorted(k for k in self._keepers if has_saved_state.get(k) is False):
             logger.warning(LOST_STATE_WARNING, server_round, registry.display_name(k))
-        self._keepers |= kept.keys()
+        self._keepers |= has_saved_state.keys()
 
 
 def sample_partitions(

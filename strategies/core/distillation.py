@@ -77,8 +77,8 @@ class Distillation:
         for step, places in enumerate(batches):
             optimizer.param_groups[0]["lr"] = self.lr * (1 + math.cos(math.pi * step / self.steps)) / 2
             outputs = data.compute_outputs(arrays, rows[places])
-            wanted = logits[places.to(logits.device)].to(outputs).softmax(-1)
-            slopes = outputs.detach().softmax(-1) - wanted
+            targets = logits[places.to(logits.device)].to(outputs).softmax(-1)
+            slopes = outputs.detach().softmax(-1) - targets
             optimizer.zero_grad()
             torch.autograd.backward([outputs], [slopes / slopes[..., 0].numel()])
             optimizer.step()

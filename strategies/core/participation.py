@@ -89,11 +89,11 @@ class ClientSampler:
         require(train is None or 0 < train <= 1, "fraction_train", train, "above 0, at most 1, or None")
         both = train is not None and count is not None
         require(not both, "fraction_train", train, f"None where nodes_per_round={count} is set")
-        wanted, population = self._total_per_round, self.num_nodes
-        if wanted is not None:
-            valid = population is None or wanted <= population
-            require(valid, "nodes_per_round", wanted, f"at most num_nodes={population}")
-            require(self.min_replies <= wanted, "min_replies", self.min_replies, f"at most {wanted}")
+        total, population = self._total_per_round, self.num_nodes
+        if total is not None:
+            valid = population is None or total <= population
+            require(valid, "nodes_per_round", total, f"at most num_nodes={population}")
+            require(self.min_replies <= total, "min_replies", self.min_replies, f"at most {total}")
         require(0 <= self.dropout < 1, "participation.dropout", self.dropout, "in [0, 1)")
 
     @property
@@ -104,10 +104,10 @@ class ClientSampler:
     @property
     def max_nodes_in_round(self) -> int | None:
         """How many nodes a round can have, a group's members at most; None where that is not known."""
-        wanted = self._total_per_round
+        total = self._total_per_round
         if self.members is None:
-            return wanted
-        return min(wanted or len(self.members), len(self.members))
+            return total
+        return min(total or len(self.members), len(self.members))
 
     def count_in_round(self, nodes: int) -> int:
         """Return how many of the nodes train in a round."""
@@ -117,8 +117,8 @@ class ClientSampler:
 
     def find_nodes(self, grid: Grid, registry: ClientRegistry) -> dict[int, int]:
         """Return the nodes that are connected and take part; wait for them before the first round."""
-        wanted = (1,) if registry.partition_of else self._count_nodes_to_wait_for()
-        nodes = registry.find_nodes(grid, *wanted)
+        counts = (1,) if registry.partition_of else self._count_nodes_to_wait_for()
+        nodes = registry.find_nodes(grid, *counts)
         return nodes if self.members is None else {k: nodes[k] for k in self.members if k in nodes}
 
     def _count_nodes_to_wait_for(self) -> tuple[int, int]:

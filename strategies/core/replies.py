@@ -278,11 +278,11 @@ def mean_lists(replies: Iterable[Message], weights: Tensor, log: LogFunction) ->
 
 def merge_own_metrics(nodes: Mapping[str, Any], own: Mapping[str, Any], log: LogFunction) -> dict[str, Any]:
     """Return both; a metric of the nodes that has the name of one of our own is kept as ``node-NAME``."""
-    kept = dict(nodes)
+    metrics = dict(nodes)
     for name in sorted(nodes.keys() & own.keys()):
-        kept[f"node-{name}"] = kept.pop(name)
+        metrics[f"node-{name}"] = metrics.pop(name)
         log(f"nodes send {name!r}, which the strategy reports itself: theirs is kept as 'node-{name}'")
-    return kept | dict(own)
+    return metrics | dict(own)
 
 
 def is_of_other_app(reply: Message) -> bool:
@@ -320,19 +320,23 @@ class Workspace:
     def __init__(self, *, keeps_parameters: bool = False) -> None:
         self.keeps_parameters = keeps_parameters
         self.pair: tuple[Tensor, Tensor] | None = None
-        self._kept: dict[str, Tensor] = {}
+        self._tensors: dict[str, Tensor] = {}
 
     def rows(self, name: str, count: int, like: Tensor) -> Tensor:
         """Return an uninitialised matrix [count, P], valid until the next one of this name.
 
         ``like`` is a vector [P] of its dtype, and on its device.
         """
-        kept, wanted = self._kept.pop(name, None), (len(like), like.dtype, like.device)
-        if kept is None or len(kept) < count or (kept.shape[1], kept.dtype, kept.device) != wanted:
-            del kept  # before there is another
-            kept = like.new_empty(count, len(like))
-        self._kept[name] = kept
-        return kept[:count]
+        tensor, expected = self._tensors.pop(name, None), (len(like), like.dtype, like.device)
+        if (
+            tensor is None
+            or len(tensor) < count
+            or (tensor.shape[1], tensor.dtype, tensor.device) != expected
+        ):
+            del tensor  # before there is another
+            tensor = like.new_empty(count, len(like))
+        self._tensors[name] = tensor
+        return tensor[:count]
 
     def release(self, parameters: Tensor, factors: Tensor) -> None:
         """Take back two vectors [P] after a step: the parameters before it, and a mask's factors."""
@@ -422,8 +426,8 @@ class SoundReplies:
 
     def without(self, faults: Mapping[int, str]) -> "SoundReplies":
         """Return a copy that leaves some nodes out, each for a reason."""
-        kept = [row for row, k in enumerate(self.updates.partition_ids) if k not in faults]
-        extra = None if self.extra is None else self.extra[kept]
+        rows = [row for row, k in enumerate(self.updates.partition_ids) if k not in faults]
+        extra = None if self.extra is None else self.extra[rows]
         updates = self.updates.without(faults)
         replies = {k: reply for k, reply in self.replies.items() if k not in faults}
         records = {k: of_node for k, of_node in self.records.items() if k not in faults}
@@ -495,7 +499,7 @@ class Stack:
         self._shared: dict[int, int] = {}  # the row of each mean that several replies carry
         self._row_sums: dict[int, Mapping[str, Tensor]] = {}  # of these rows
         self._rows: list[int] = []  # of each sound reply
-        self._kept = 0  # rows that are written
+        self._num_rows = 0  # rows that are written
 
     def read_all(
         self, partition_ids: Iterable[int], answered: Mapping[int, Message], has_partition_ids: bool
@@ -527,7 +531,7 @@ class Stack:
             if records:
                 self._read[partition_id] = records
             self._rows.append(row)
-            self._kept = max(self._kept, row + 1)
+            self._num_rows = max(self._num_rows, row + 1)
 
     def _row_of(self, reply: Message) -> int:
         """Return the row of a reply, written now or, for a mean that several replies carry, before."""
@@ -546,8 +550,8 @@ class Stack:
             (self.extra, *self.records, *RECORDS_BESIDE_ARRAYS),
         )
         record = arrays_of(reply, self.extra)
-        row = self._shared.get(id(record), self._kept)
-        if row == self._kept:
+        row = self._shared.get(id(record), self._num_rows)
+        if row == self._num_rows:
             self._write(row, reply)
         if isinstance(record, SharedMean):
             self._shared[id(record)] = row
@@ -597,21 +601,21 @@ class Stack:
 
     def collect(self) -> SoundReplies:
         """Return all that was read."""
-        kept = self._kept
+        num_rows = self._num_rows
         metrics = scalar_metrics(self._sound_replies.values(), self.log)
         updates = Updates(
-            self.deltas[:kept],
-            self.buffers[:kept],
+            self.deltas[:num_rows],
+            self.buffers[:num_rows],
             metrics.pop(self.examples_key, torch.zeros(0, dtype=torch.float64)),
             tuple(self._sound_replies),
             self.layout,
             self.start,
             metrics,
-            torch.tensor(self._rows) if kept < len(self._rows) else None,
+            torch.tensor(self._rows) if num_rows < len(self._rows) else None,
             {row: sums for row, sums in self._row_sums.items() if sums},
         )
         moved = self._has_moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
-        extra = None if self.extras is None else self.extras[:kept]
+        extra = None if self.extras is None else self.extras[:num_rows]
         return SoundReplies(
             updates, extra, self._faults, moved, self._sound_replies, self._missing_metrics, self._read
         )
@@ -624,10 +628,10 @@ def count_stack_rows(partition_ids: Iterable[int], answered: Mapping[int, Messag
     return len(list(partition_ids)) - len(means) + len(set(means))
 
 
-def _call_hook(hook: Callable[[Any], Any], given: Any) -> Any:
+def _call_hook(hook: Callable[[Any], Any], argument: Any) -> Any:
     """Return what a strategy's hook says of a reply; the ``ValueError`` of one is a fault of the reply."""
     try:
-        return hook(given)
+        return hook(argument)
     except ValueError as error:
         raise Fault(str(error)) from error
 

@@ -203,8 +203,8 @@ class Krum(Robust, Mean):
             )
 
     def find_lack(self, updates: Updates) -> str | None:
-        if (kept := len(updates.partition_ids)) < self.min_replies:
-            return f"{kept} sound replies, aggregation=Krum needs {self.min_replies}"
+        if (count := len(updates.partition_ids)) < self.min_replies:
+            return f"{count} sound replies, aggregation=Krum needs {self.min_replies}"
         return None
 
     def weights(self, updates: Updates, weights: Tensor) -> Tensor:

@@ -341,10 +341,10 @@ class CentralPrivacy(Gaussian):
         """Return a fresh generator: of the seed, or of the operating system."""
         if self.noise_seed is None:
             return torch.Generator().manual_seed(secrets.randbits(63))
-        kept = torch_seed(
+        seed = torch_seed(
             self.noise_seed, Purpose.PRIVACY_NOISE, server_round=server_round, partition_id=what
         )
-        return torch.Generator().manual_seed(kept)
+        return torch.Generator().manual_seed(seed)
 
 
 @dataclass(frozen=True)

@@ -123,14 +123,14 @@ def compute_step_size(
     step_size: StepSize, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
 ) -> float | Tensor:
     """Return eta[t], a number, or by layer [L]; raise ``NoStep`` where what the step size gave is neither."""
-    given = step_size(server_round, updates, weights, mean)
-    if isinstance(given, Tensor) and given.numel() != 1:
-        return require_by_layer("step_size", step_size, given, updates.layout)
+    result = step_size(server_round, updates, weights, mean)
+    if isinstance(result, Tensor) and result.numel() != 1:
+        return require_by_layer("step_size", step_size, result, updates.layout)
     blame = f"step_size={type(step_size).__name__} gave"
     try:
-        eta = float(given)
+        eta = float(result)
     except (TypeError, ValueError) as error:
-        raise NoStep(f"{blame} {describe_value(given)}, expected a number") from error
+        raise NoStep(f"{blame} {describe_value(result)}, expected a number") from error
     if not math.isfinite(eta):
         raise NoStep(f"{blame} {eta}")
     return eta

@@ -62,21 +62,21 @@ def describe_value(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def require_pair(name: str, part: object, given: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
+def require_pair(name: str, part: object, result: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
     """Return what a part gave; raise ``NoStep`` where it is no pair of a tensor and a state."""
-    if not (isinstance(given, tuple | list) and len(given) == 2):
-        what = describe_value(given)
+    if not (isinstance(result, tuple | list) and len(result) == 2):
+        what = describe_value(result)
         raise NoStep(f"{name}={type(part).__name__} gave {what}, expected a pair: a tensor, a state")
-    return given
+    return result
 
 
-def require_by_layer(name: str, part: object, given: object, layout: Layout) -> Tensor:
+def require_by_layer(name: str, part: object, result: object, layout: Layout) -> Tensor:
     """Return a number for each parameter array, [L] in float64 in host memory; raise ``NoStep`` else."""
     blame, count = f"{name}={type(part).__name__} gave", len(layout.parameters)
-    if not isinstance(given, Tensor) or given.shape != (count,):
+    if not isinstance(result, Tensor) or result.shape != (count,):
         expected = f"a number, or one for each of the model's {count} parameter arrays"
-        raise NoStep(f"{blame} {describe_value(given)}, expected {expected}")
-    values = given.cpu().double()
+        raise NoStep(f"{blame} {describe_value(result)}, expected {expected}")
+    values = result.cpu().double()
     for layer, value in zip(layout.parameters, values.tolist(), strict=True):
         if not math.isfinite(value):
             raise NoStep(f"{blame} {value} for {layer.name!r}")
@@ -114,14 +114,14 @@ class Updates:
 
     def without(self, partition_ids: Collection[int]) -> "Updates":
         """Return a copy without the rows of some nodes; each row is one node's."""
-        kept = [row for row, k in enumerate(self.partition_ids) if k not in partition_ids]
+        rows = [row for row, k in enumerate(self.partition_ids) if k not in partition_ids]
         return replace(
             self,
-            deltas=self.deltas[torch.tensor(kept, dtype=torch.long).to(self.deltas.device)],
-            buffers=self.buffers[torch.tensor(kept, dtype=torch.long).to(self.buffers.device)],
-            num_examples=self.num_examples[kept],
-            partition_ids=tuple(self.partition_ids[row] for row in kept),
-            metrics={name: values[kept] for name, values in self.metrics.items()},
+            deltas=self.deltas[torch.tensor(rows, dtype=torch.long).to(self.deltas.device)],
+            buffers=self.buffers[torch.tensor(rows, dtype=torch.long).to(self.buffers.device)],
+            num_examples=self.num_examples[rows],
+            partition_ids=tuple(self.partition_ids[row] for row in rows),
+            metrics={name: values[rows] for name, values in self.metrics.items()},
         )
 
     def mean(self, weights: Tensor) -> Tensor:

@@ -243,10 +243,10 @@ class RankWeighting(Weighting):
         """Give every layer a column: its own, that of the last convolution before it, or 1/K."""
         uniform = torch.full_like(alpha[:, 0], 1 / len(alpha))
         columns: list[Tensor] = []
-        latest, seen = uniform, 0
+        latest, column = uniform, 0
         for layer in layout.layers:
             if _is_convolution(layer):
-                latest, seen = alpha[:, seen], seen + 1
+                latest, column = alpha[:, column], column + 1
                 columns.append(latest)
             else:
                 columns.append(latest if self.variant == "improved" else uniform)

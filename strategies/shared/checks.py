@@ -39,10 +39,10 @@ def require_parts(whole: Any) -> None:
         if not field.init or not isinstance(kind, ABCMeta) or value is field.default:
             continue
         if not isinstance(value, kind):
-            given = f"{value.__name__}, a class" if isinstance(value, type) else repr(value)
+            text = f"{value.__name__}, a class" if isinstance(value, type) else repr(value)
             article = "an" if kind.__name__[0] in "AEIOU" else "a"
             example = f", e.g. {field.default!r}" if isinstance(field.default, kind) else ""
-            raise ValueError(f"{field.name}={given}: expected {article} {kind.__name__}{example}")
+            raise ValueError(f"{field.name}={text}: expected {article} {kind.__name__}{example}")
 
 
 def require_named_part(strategy: object, name: str, part: str) -> None:
@@ -52,10 +52,10 @@ def require_named_part(strategy: object, name: str, part: str) -> None:
     """
     if not part:
         return
-    kind, given = type(getattr(type(strategy), part)), getattr(strategy, part)
-    if not isinstance(given, kind):
+    kind, actual = type(getattr(type(strategy), part)), getattr(strategy, part)
+    if not isinstance(actual, kind):
         raise ValueError(
-            f"strategy={name} needs {part}={kind.__name__}, not {type(given).__name__}: leave the {part} "
+            f"strategy={name} needs {part}={kind.__name__}, not {type(actual).__name__}: leave the {part} "
             f"out or set it to that, or choose another strategy, e.g. strategy=fedavg"
         )
 

@@ -211,7 +211,7 @@ def test_batched_nodes_train_one_by_one(caplog: pytest.LogCaptureFixture) -> Non
         grid = InlineGrid(client_app_of(setting), 4, together)
         messages = setup.strategy().configure_train(1, setup.initial_arrays(), setup.train_config(), grid)
         counts.append(grid.send_and_receive(messages))
-        assert grid.answering.together is None
+        assert grid.answering.batched_trainer is None
     assert "train one after another: a correction may end a node's round" in caplog.text
     for one, other in zip(*counts, strict=True):
         assert one.content["arrays"] == other.content["arrays"]

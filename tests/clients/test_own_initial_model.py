@@ -25,7 +25,7 @@ def rounds(overrides: str, count: int, batched: bool) -> list[tuple[list[np.ndar
     for number in range(1, count + 1):
         messages = strategy.configure_train(number, arrays, setup.train_config(), grid)
         replies = list(grid.send_and_receive(messages))
-        assert (grid.answering.together is not None) == batched
+        assert (grid.answering.batched_trainer is not None) == batched
         by_partition = {
             int(reply.content.metric_records["metrics"]["partition-id"]): flat(  # type: ignore[arg-type]
                 reply.content.array_records["arrays"]

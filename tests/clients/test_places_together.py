@@ -173,7 +173,7 @@ def test_a_stack_takes_no_more_than_its_share_of_a_gpu() -> None:
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     grid.send_and_receive(messages)
-    assert grid.answering.together is not None
+    assert grid.answering.batched_trainer is not None
     kept = count_activation_bytes(model, Classification(), inputs[:2].cuda(), targets[:2].cuda()) / 2
     parameters = sum(p.nbytes for p in model.parameters())
     counted = 8 * (STACK_COPIES * parameters + ACTIVATION_COPIES * 32 * kept)

@@ -64,7 +64,7 @@ def steps_and_weights(batched: bool) -> tuple[list[int], np.ndarray]:
     replies = grid.send_and_receive(
         strategy.configure_train(1, setup.initial_arrays(), setup.train_config(), grid)
     )
-    assert (grid.answering.together is not None) == batched
+    assert (grid.answering.batched_trainer is not None) == batched
     metrics = [reply.content.metric_records["metrics"] for reply in replies]
     steps = {int(m["partition-id"]): int(m["local-steps"]) for m in metrics}  # type: ignore[arg-type]
     arrays, _ = strategy.aggregate_train(1, replies)

@@ -95,7 +95,7 @@ def played(
             before(shared, server_round)
             replies += ask(pair[which - 1], start, server_round, configs or {})
         both.append(replies)
-    together = pair[1].answering.together is not None
+    together = pair[1].answering.batched_trainer is not None
     for one, other in zip(*both, strict=True):
         assert one.has_content()
         if together:

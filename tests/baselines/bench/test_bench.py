@@ -131,7 +131,7 @@ def test_a_mistake_is_one_line(arguments: list[str], line: str, capsys: pytest.C
 def test_a_peer_that_is_not_installed_is_skipped_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     absent = Peer("Other", "no_such_module", "pip install other", lambda: 1.0)
     here = Peer("Here", "json", "pip install here", lambda: 2.0)
-    contenders = list_present_peers("tiny", [absent, here], wanted=True)
+    contenders = list_present_peers("tiny", [absent, here], is_requested=True)
     assert list(contenders) == ["Here"]
     assert contenders["Here"]() == 2.0
     assert capsys.readouterr().out == "tiny: Other skipped, it is not installed: pip install other\n"
@@ -139,5 +139,5 @@ def test_a_peer_that_is_not_installed_is_skipped_with_its_line(capsys: pytest.Ca
 
 def test_a_peer_that_is_not_wanted_is_skipped_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     here = Peer("Here", "json", "pip install here", lambda: 2.0)
-    assert list_present_peers("tiny", [here], wanted=False) == {}
+    assert list_present_peers("tiny", [here], is_requested=False) == {}
     assert "add --peers" in capsys.readouterr().out

@@ -218,7 +218,7 @@ def test_a_model_that_begins_to_count_later_is_noticed(caplog: pytest.LogCapture
 
     shared, _, together = grids(partial(Keeping, factor))
     ask(together, ArrayRecord(shared.state_dict()), 1, {})
-    assert together.answering.together is None
+    assert together.answering.batched_trainer is None
     assert "changes its own attributes" in caplog.text
 
 
@@ -275,7 +275,7 @@ def test_nodes_train_together_in_bfloat16(
         torch.stack([flat(reply.content["arrays"]) - flat(start) for reply in ask(grid, start, 1, {})])  # type: ignore[arg-type]
         for grid in (alone, together, grids(exact)[1])
     )
-    assert together.answering.together is not None
+    assert together.answering.batched_trainer is not None
     assert 0 < (one - right).norm() < 0.2 * right.norm()
     assert (other - one).norm() < 2 * (one - right).norm()
 

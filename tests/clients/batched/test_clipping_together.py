@@ -32,7 +32,7 @@ def reached(together: bool, limit: float) -> list[float]:
     content = RecordDict({"arrays": start, "config": ConfigRecord({"server-round": 1})})
     messages = [Message(content, node, "train") for node in grid.get_node_ids()]
     replies = grid.send_and_receive(messages)
-    assert (grid.answering.together is not None) == together
+    assert (grid.answering.batched_trainer is not None) == together
     return [float(reply.content["arrays"]["weight"].numpy()[0, 0]) for reply in replies]
 
 

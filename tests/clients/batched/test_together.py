@@ -106,7 +106,7 @@ def test_each_nodes_result_is_its_own(
         replies = ask(together, perceptron, server_round, **config)
         for one, other in zip(ask(alone, perceptron, server_round, **config), replies, strict=True):
             same(one, other)
-    assert together.answering.together is not None
+    assert together.answering.batched_trainer is not None
     assert not caplog.records
 
 
@@ -117,7 +117,7 @@ def test_least_squares_with_a_bias() -> None:
     alone, together = grids(linear, LeastSquares(1), optimizer=partial(SGD, lr=0.01), local_epochs=2)
     for one, other in zip(ask(alone, linear, 1), ask(together, linear, 1), strict=True):
         same(one, other)
-    assert together.answering.together is not None
+    assert together.answering.batched_trainer is not None
 
 
 def test_examples_that_do_not_change_are_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_examples_that_are_seen_differently_are_gathered_anew() -> None:
         ):
             same(one, other)
         transforms |= dict.fromkeys(transforms, torch.square)
-    assert together.answering.together is not None
+    assert together.answering.batched_trainer is not None
 
 
 @pytest.mark.parametrize("batch_size", [None, 8])
@@ -155,7 +155,7 @@ def test_each_node_sees_in_its_own_way(batch_size: int | None) -> None:
         ):
             same(one, other)
         transforms[0], transforms[2] = transforms[2], transforms[0]
-    assert together.answering.together is not None
+    assert together.answering.batched_trainer is not None
 
 
 def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,9 +163,9 @@ def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.Monk
     alone, together = grids()
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         same(one, other)
-    assert isinstance(together.answering.together, BatchedTrainer)
-    assert isinstance(together.answering.together._stack, ModelStack)
-    assert len(together.answering.together._stack.places) == 2
+    assert isinstance(together.answering.batched_trainer, BatchedTrainer)
+    assert isinstance(together.answering.batched_trainer._stack, ModelStack)
+    assert len(together.answering.batched_trainer._stack.places) == 2
 
 
 def dropping() -> nn.Module:
@@ -199,7 +199,7 @@ def test_frozen_parameters_are_one_for_all(
         replies = ask(together, half_frozen, server_round)
         for one, other in zip(ask(alone, half_frozen, server_round), replies, strict=True):
             same(one, other)
-    assert together.answering.together is not None
+    assert together.answering.batched_trainer is not None
     assert not caplog.records
 
 
@@ -262,7 +262,7 @@ def test_layer_norm_is_no_obstacle() -> None:
     alone, together = grids(normalised)
     for one, other in zip(ask(alone, normalised, 1), ask(together, normalised, 1), strict=True):
         same(one, other)
-    assert together.answering.together is not None
+    assert together.answering.batched_trainer is not None
 
 
 def test_a_node_that_fails_fails_alone_and_the_others_states_are_sound() -> None:

@@ -83,7 +83,7 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
             arrays = after
             metrics_shown = {name: float(metrics[name]) for name in ("loss", "accuracy") if name in metrics}
             done.append(Round(_tensors(arrays), metrics_shown))
-    return Taken(start, done, batched=way.batched and grid.answering.together is not None)
+    return Taken(start, done, batched=way.batched and grid.answering.batched_trainer is not None)
 
 
 @lru_cache(maxsize=2)

@@ -81,7 +81,7 @@ def test_groups_take_turns_with_one_memory() -> None:
     play(grouped, Federation(node, 5), start(), range(1, 4))
     few, many = grouped._strategies.values()
     assert few._workspace is many._workspace is grouped.inner._workspace
-    assert len(many._workspace._kept["deltas"]) == 3
+    assert len(many._workspace._tensors["deltas"]) == 3
 
 
 def test_fewer_rows_lie_where_more_did() -> None:
