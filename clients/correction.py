@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from strategies.shared import protocol
 from strategies.shared.arrays import values_of
-from strategies.shared.flower_names import HasHooks, accept_old_names, warn_of_old_names
+from strategies.shared.flower_names import HasHooks, warn_of_old_names
 
 from .examples import Examples, Inputs
 from .fast.trace import Step
@@ -134,17 +134,13 @@ RENAMED = {  # what a correction defines: the old names, for one release, and th
 class Correction(HasHooks):
     """The change of one round to loss or gradients; its constructor takes a :class:`RoundStart`."""
 
+    renamed = RENAMED
     config_key: ClassVar[str] = ""  # the message's configuration asks for it by this key, if not with 0
     reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration, which may be 0
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node: refuses ``private=``
     changes_initial_model: ClassVar[bool] = False  # whether the node begins from another model than w_t
     gradient_transform: GradientTransform | None = None  # what it does to gradients, if one can say it
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        """Accept the old names of what the class defines."""
-        super().__init_subclass__(**settings)
-        accept_old_names(cls, RENAMED)
 
     @property
     def edit(self) -> GradientTransform | None:
@@ -277,11 +273,6 @@ class Correction(HasHooks):
     ) -> dict[str, ArrayRecord]:
         """Return what else the reply carries; may add to ``metrics``. Called after the last step."""
         return {}
-
-
-for _old, _new in RENAMED.items():  # for a class that calls ``super()`` by an old name
-    if _old not in vars(Correction):
-        setattr(Correction, _old, vars(Correction)[_new])
 
 
 def require_gradients(name: str, gradients: object, parameters: Sequence[Tensor]) -> None:

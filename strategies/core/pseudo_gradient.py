@@ -48,7 +48,7 @@ from strategies.shared import protocol
 from strategies.shared.arrays import remove_arrays
 from strategies.shared.checks import require, require_count, require_named_part, require_parts
 from strategies.shared.compression import Compression, NoCompression
-from strategies.shared.flower_names import accept_old_names, old_attribute
+from strategies.shared.flower_names import old_attribute
 
 from .client_registry import MAX_PARTITIONS, ClientRegistry, LostStateMonitor, sample_partitions
 from .frozen import FrozenParameters, known_hashes, require_frozen
@@ -320,6 +320,7 @@ class PseudoGradientStrategy(BaseStrategy):
     buffer_names : names, or ends of names, of floating-point arrays that are buffers
     """
 
+    renamed = RENAMED
     sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, see Part.sums
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
     sent_record: ClassVar[str | None] = None  # name of the message's record that carries ``server_vector``
@@ -381,11 +382,6 @@ class PseudoGradientStrategy(BaseStrategy):
     _lost_state: LostStateMonitor = field(default_factory=LostStateMonitor, init=False, repr=False)
     _part_check: UnusedPartCheck = field(default_factory=UnusedPartCheck, init=False, repr=False)
     _logged_lines: set[str] = field(default_factory=set, init=False, repr=False)
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        """Accept the old names of hooks."""
-        super().__init_subclass__(**settings)
-        accept_old_names(cls, RENAMED)
 
     def __post_init__(self) -> None:
         """Refuse what is no part, and counts out of range, in one line each."""
@@ -1142,6 +1138,3 @@ class PseudoGradientStrategy(BaseStrategy):
             self.frozen_names = ()
         else:
             self.registry.frozen_at.update({k: (None, digest) for k, digest in known.items()})
-
-
-accept_old_names(PseudoGradientStrategy, RENAMED)  # for a class that calls ``super()`` by an old name

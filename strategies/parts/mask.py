@@ -9,10 +9,9 @@ of Tenison et al.: *Gradient Masked Averaging for Federated Learning*, TMLR 2023
 eq. 3.1.1). A lies in [0, 1]; the printed (0, 1] does not hold for an even number of nodes.
 """
 
-import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,12 +49,6 @@ class Mask(Part, ABC):
 
     renamed = RENAMED
     min_nodes: ClassVar[int] = 1
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        """Refuse an ``is_identity`` that is no property: a method would always be true."""
-        super().__init_subclass__(**settings)
-        if inspect.isfunction(vars(cls).get("is_identity")):
-            raise TypeError(f"{cls.__name__}.is_identity is a method: decorate it with @property")
 
     def require_nodes(self, count: int) -> None:
         """Raise ``ValueError`` where a round of ``count`` nodes is too few to agree or disagree."""

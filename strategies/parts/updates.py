@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from strategies.shared.flower_names import HasHooks, accept_old_names
+from strategies.shared.flower_names import HasHooks
 
 from .layout import Layout, blocks, squared_norms
 
@@ -45,12 +45,10 @@ class Part(HasHooks):
     """Base of the parts of the update rule: each names what it needs of the nodes' updates."""
 
     sums: ClassVar[tuple[str, ...] | None] = None  # names of SUMS beside the mean; None: each update
-    renamed: ClassVar[Mapping[str, str]] = {}  # what a subclass may define by an old name, for one release
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Accept old names; refuse a sum that nobody computes."""
+        """Refuse a sum that nobody computes."""
         super().__init_subclass__(**settings)
-        accept_old_names(cls, cls.renamed)
         if unknown := [name for name in cls.sums or () if name not in SUMS]:
             raise TypeError(f"{cls.__name__}.sums has {unknown[0]!r}: expected names out of {list(SUMS)}")
 

@@ -4,6 +4,7 @@ A setting of a part is advised with the part that the class has: FedYogi's ``tau
 ``Yogi``, FedGMA's the ``tau`` of its ``AgreementMask``.
 """
 
+import inspect
 import logging
 import re
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property
 from types import FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 logger = logging.getLogger("flwr")
 
@@ -124,12 +125,19 @@ METHODS = FunctionType, classmethod, staticmethod, property, cached_property
 
 
 class HasHooks:
-    """Base of what users subclass: the log names what a subclass defines under almost the name of a hook."""
+    """Base of what users subclass: what a subclass defines is checked once, when it is made."""
+
+    renamed: ClassVar[Mapping[str, str]] = {}  # what it may define by an old name, for one release
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Name misspelt hooks."""
+        """Accept old names, name misspelt hooks, and refuse a method in the place of a property."""
         super().__init_subclass__(**settings)
+        accept_old_names(cls, cls.renamed)
         warn_of_misspelt_hooks(cls)
+        for name in [name for name, value in vars(cls).items() if inspect.isfunction(value)]:
+            hooks = [vars(base).get(name) for base in cls.__mro__[1:] if name not in cls.renamed]
+            if any(isinstance(hook, property) for hook in hooks):  # a method would always be true
+                raise TypeError(f"{cls.__name__}.{name} is a method: decorate it with @property")
 
 
 def warn_of_misspelt_hooks(cls: type) -> None:

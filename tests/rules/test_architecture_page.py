@@ -36,7 +36,7 @@ finally:
 ours = ("strategies/", "clients/", "baselines/")
 print(json.dumps([sorted(f for f in some if f.startswith(ours)) for some in (files, rounds)]))
 """
-MOST, MOST_IN_ROUNDS = 63, 44  # files; whoever adds one to the road of FedAvg says so here
+MOST, MOST_IN_ROUNDS = 61, 43  # files; whoever adds one to the road of FedAvg says so here
 
 
 def test_the_picture_is_that_of_the_table() -> None:

@@ -50,6 +50,12 @@ def test_so_is_one_that_is_decorated(kind: Any, caplog: pytest.LogCaptureFixture
     assert caplog.messages == ["Mine.check_setting overrides nothing: did you mean check_settings?"]
 
 
+@pytest.mark.parametrize(("base", "name"), [(Mask, "is_identity"), (Correction, "has_loss_term")])
+def test_a_method_in_the_place_of_a_property_is_refused(base: type, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"Mine\.{name} is a method: decorate it with @property"):
+        type("Mine", (base,), {name: lambda self: True})
+
+
 def test_a_method_of_ones_own_and_a_hook_are_not(caplog: pytest.LogCaptureFixture) -> None:
     class Mine(FedAvg):
         def take_step(self, *_: object) -> Tensor:
