@@ -2,10 +2,9 @@
 
 "Do they produce model with similar parameters? Do the models make similar predictions on a common
 validation set?" The models of a run's last round are compared with one trained centrally for as many
-rounds, on all examples that the nodes hold with the next seed. That seed decides its batches and which
-examples are set aside. Its initial model is the run's, or also the next seed's: networks that differ by
-their initial models order their neurons differently. The same comparison of a centralised run shows by
-how much two centralised models differ.
+rounds, from the run's initial model. The next seed decides its batches, and which examples are set aside
+for validation; it trains on all others. The same comparison of a centralised run shows by how much two
+centralised models differ. (From another initial model a network's neurons come in another order.)
 
 A run with several models counts by their mean, weighted by the nodes of each.
 """
@@ -28,29 +27,19 @@ Measure = Callable[[nn.Module, nn.Module, Experiment], float]
 
 
 def same_predictions(folder: Path) -> float:
-    """Return the share of test examples that both predict alike, from one initial model, in [0, 1]."""
-    return _compared(folder, agreement, is_same_start=True)
-
-
-def same_predictions_other_start(folder: Path) -> float:
-    """Return :func:`same_predictions` with a centralised model of another initial model."""
-    return _compared(folder, agreement, is_same_start=False)
+    """Return the share of test examples for which a run's and the centralised model predict one class."""
+    return _compared(folder, agreement)
 
 
 def parameter_distance(folder: Path) -> float:
-    """Return ||w - c|| / ||c|| with the centralised model's parameters c, from one initial model."""
-    return _compared(folder, distance, is_same_start=True)
+    """Return ||w - c|| / ||c|| of a run's parameters w and those of the centralised model, c."""
+    return _compared(folder, distance)
 
 
-def parameter_distance_other_start(folder: Path) -> float:
-    """Return :func:`parameter_distance` to a centralised model of another initial model."""
-    return _compared(folder, distance, is_same_start=False)
-
-
-def _compared(folder: Path, measure: Measure, *, is_same_start: bool) -> float:
+def _compared(folder: Path, measure: Measure) -> float:
     experiment, models = last_models(folder)
     other = load_experiment(f"{experiment.overrides} seed={experiment.settings.seed + 1}")
-    central = centralised(other, (experiment if is_same_start else other).model())
+    central = centralised(other, experiment.model())
     values = [measure(model, central, experiment) for model, _ in models]
     return float(np.average(values, weights=[weight for _, weight in models]))
 
