@@ -9,6 +9,7 @@ from .hub import hub
 from .images import TorchvisionImages, image_classification
 from .local import local
 from .mnist_writers import mnist_writers
+from .relabelled import relabelled
 from .rotmnist import rotmnist, rotmnist_nodes
 from .speech import speech
 from .synthetic import synthetic
@@ -26,6 +27,7 @@ __all__ = [
     "image_classification",
     "local",
     "mnist_writers",
+    "relabelled",
     "rotmnist",
     "rotmnist_nodes",
     "speech",

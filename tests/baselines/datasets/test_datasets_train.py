@@ -11,7 +11,7 @@ from helpers.runs import curve, played
 
 NO_SUMS = "dataset.load.images.sha256=null"
 OFFLINE = "dataset.load.images.download=false"
-DIGITS = ["mnist", "fmnist", "cmnist", "cmnist_maps", "rotmnist", "rotmnist_nodes"]
+DIGITS = ["mnist", "fmnist", "cmnist", "cmnist_maps", "rotmnist", "rotmnist_nodes", "mnist_relabelled"]
 TRIED = {*DIGITS, "mnist_writers", "emnist", "femnist", "cifar100"}
 OTHERWISE = {
     "digits",

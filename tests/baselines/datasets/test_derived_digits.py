@@ -1,4 +1,4 @@
-"""cmnist, rotmnist and mnist_writers."""
+"""cmnist, rotmnist, mnist_relabelled and mnist_writers."""
 
 import colorsys
 from collections.abc import Callable
@@ -125,6 +125,26 @@ def test_each_node_sees_all_digits_turned_by_its_own_angle(
     torch.testing.assert_close(inputs, torch.from_numpy(digits28["test_inputs"])[:, None] / 255)
     with pytest.raises(UserError, match="angles is empty"):
         load("rotmnist_nodes", mnist_root, "dataset.load.angles=[]")
+
+
+def test_each_group_of_nodes_has_its_own_labels(mnist_root: Path, digits28: dict[str, np.ndarray]) -> None:
+    data = f"dataset=mnist_relabelled data_root={mnist_root} {NO_SUMS} dataset.load.differing=4 num_nodes=6"
+    setup = experiment.Experiment(data)
+    held = [setup.node(k).train.index.numpy() for k in range(6)]
+    assert sorted(np.concatenate(held)) == list(range(60))
+    meanings = [[0, 1, 2, 3], [1, 2, 3, 0], [2, 3, 0, 1]]
+    for node, rows in enumerate(held):
+        _, labels = setup.node(node).train.batch(slice(None), torch.device("cpu"))
+        own = np.array([*meanings[node // 2], 4, 5, 6, 7, 8, 9])
+        np.testing.assert_array_equal(labels, own[digits28["train_targets"][rows]])
+    _, labels = setup.test_examples.batch(slice(None), torch.device("cpu"))
+    np.testing.assert_array_equal(labels, digits28["test_targets"])
+    none = load("mnist_relabelled", mnist_root, "dataset.load.differing=0")
+    np.testing.assert_array_equal(none.train_targets, digits28["train_targets"])
+    with pytest.raises(UserError, match=r"dataset.load.groups=11 .*num_nodes=10"):
+        load("mnist_relabelled", mnist_root, "dataset.load.groups=11")
+    with pytest.raises(UserError, match=r"dataset.load.differing=-1"):
+        load("mnist_relabelled", mnist_root, "dataset.load.differing=-1")
 
 
 @pytest.mark.parametrize(
