@@ -4,7 +4,7 @@ Every figure, table and page takes its names and lines from here, so that a meth
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
@@ -44,12 +44,24 @@ def _table() -> dict[str, Any]:
     return {str(part): value for part, value in content.items()}
 
 
-def names_of(values: Iterable[str]) -> dict[str, Any]:
-    """Return the names of columns and values, and the entries of the methods among these values."""
-    methods = _table()["methods"]
-    used = {value: methods[value] for value in values if value in methods}
-    used |= {str(own["like"]): methods.get(own["like"]) for own in list(used.values()) if "like" in own}
-    return {**_table(), "methods": dict(sorted(used.items()))}
+def names_of(cells: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+    """Return the names of the cells' columns and values, and the entries of the methods among the values."""
+    values_of: dict[str, set[str]] = {}
+    for column, value in (item for keys in cells for item in keys.items()):
+        values_of.setdefault(column, set()).add(value)
+    methods, table = {value for values in values_of.values() for value in values}, _table()
+    used = _pick(table["methods"], methods)
+    used |= _pick(table["methods"], {str(own["like"]) for own in used.values() if "like" in own})
+    return {
+        "columns": _pick(table["columns"], values_of),
+        "phrases": _pick(table["phrases"], values_of),
+        "values": {c: _pick(table["values"].get(c, {}), values) for c, values in sorted(values_of.items())},
+        "methods": used,
+    }
+
+
+def _pick(names: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: names[key] for key in sorted(names) if key in keys}
 
 
 def column_name(column: str) -> str:

@@ -18,7 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.experiment import load as load_experiment
-from clients.evaluation import predictions
+from clients.evaluation import predict_classes
 from strategies.shared.seeding import Purpose, torch_seed
 
 from .last_model import last_models
@@ -46,7 +46,7 @@ def _compared(folder: Path, measure: Measure) -> float:
 
 def agreement(model: nn.Module, central: nn.Module, experiment: Experiment) -> float:
     """Return the share of the experiment's test examples for which both predict one class."""
-    (_, ours), (_, theirs) = (predictions(one, experiment.test_examples) for one in (model, central))
+    (_, ours), (_, theirs) = (predict_classes(one, experiment.test_examples) for one in (model, central))
     return float((ours == theirs).double().mean())
 
 
@@ -65,7 +65,7 @@ def centralised(experiment: Experiment, model: nn.Module) -> nn.Module:
     rows = np.sort(np.concatenate([train for train, _ in experiment.partitions]))
     key = (start.numpy().tobytes(), rows.tobytes(), settings.seed, settings.rounds, *_client(experiment))
     if key not in _TRAINED:
-        examples = experiment.node_data.examples(rows, experiment.dataset.transform, augmented=True)
+        examples = experiment.node_data.examples(rows, 0, augmented=True)
         for server_round in range(1, settings.rounds + 1):
             seed = torch_seed(settings.seed, Purpose.LOCAL_TRAINING, server_round=server_round)
             experiment.training(

@@ -205,7 +205,7 @@ def draw_dots(table: PaperTable, results: Results) -> Figure:
         color=PAPER,
         fillstyle="none",
         markersize=5,
-        label="paper",
+        label="paper" if printed else None,
     )
     ours = [results[tuple(cell.keys.values())] for cell in cells]
     for label, (marker, fill) in MARKERS.items():
@@ -349,7 +349,7 @@ def figure_key(table: PaperTable, results: Results, points: pd.DataFrame) -> str
         ours,
         points.to_csv(),
         table.paper_curves(),
-        names_of(value for cell in table.cells() for value in cell.keys.values()),
+        names_of(cell.keys for cell in table.cells()),
     ]
     return sha256(json.dumps(parts, default=str).encode()).hexdigest()
 

@@ -51,7 +51,7 @@ def _overall(experiment: Experiment, decay: float) -> float:
     rows = np.sort(np.concatenate([train for train, _ in experiment.partitions]))
     key = (rows.tobytes(), experiment.kind_of_data, decay)
     if key not in _OVERALL:
-        examples = experiment.node_data.examples(rows, experiment.dataset.transform)
+        examples = experiment.node_data.examples(rows, 0)
         _OVERALL[key] = _minimum(experiment, examples, decay)
     return _OVERALL[key]
 

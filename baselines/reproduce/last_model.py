@@ -37,7 +37,7 @@ def last_models(folder: Path) -> tuple[Experiment, list[tuple[nn.Module, int]]]:
     saved.restore(strategy)
     for name, arrays in strategy.models_to_evaluate(saved.arrays).items():
         model = experiment.model()
-        load(model, arrays)
+        load_arrays(model, arrays)
         models.append((model, strategy.model_weight(name)))
     return experiment, models
 

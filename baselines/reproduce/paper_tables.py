@@ -11,7 +11,8 @@ metric, split : which rows of metrics.csv count; split is ``test`` by default; `
     metrics that begin so, averaged
 reduction : from rounds to one number: ``last``, ``best``, or ``last10``, the mean of the last ten
 scale : factor from our number to the paper's (100: the paper prints per cent)
-measure : the dotted name of a function of a run's folder, where no metric is the paper's number
+measure : the dotted name of a function of a run's folder, where no metric is the paper's number; one of
+    baselines.reproduce.statistics reads it off the metric's curve, which then is in the figure
 curves : the table with the committed curves to measure; the measure is then a function of a curve, and needs
     no run if that table has them
 by : the axis of a measured curve, such as ``epoch``; the measure then returns a curve from a run's folder
@@ -55,6 +56,7 @@ from omegaconf import OmegaConf
 from baselines.errors import UserError
 
 PAPERS = Path(__file__).parents[1] / "papers"
+STATISTICS = "baselines.reproduce.statistics."  # measures of a curve
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,12 @@ class PaperTable:
             )
             for row in printed
         ]
+
+    @property
+    def has_curves(self) -> bool:
+        """Whether runs have a curve that shows the table's number: that of no metric is measured on a model."""
+        reads_curve = self.measure is None or self.measure.startswith(STATISTICS) or self.by != "round"
+        return self.curves is None and reads_curve
 
     def paper_curves(self) -> list[dict[str, str]]:
         """Return the authors' curves, point by point; empty if there are none."""

@@ -95,7 +95,7 @@ def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path
     latest = {tuple(str(row[key]) for key in same): row for row in fresh}  # a run before its thinned curve
     rows = _merge_rows(table, read(target), [*latest.values()], [])
     _write(rows, target)
-    if table.curves is None and not any(cell.paper_mean is not None for cell in table.cells()):
+    if table.has_curves and not any(cell.paper_mean is not None for cell in table.cells()):
         curves = folder / f"{table.name}_curves.csv"
         points = [point for trial in done for point in _points(table, trial)]
         _write(_merge_rows(table, read(curves), points, ["round"]), curves)
