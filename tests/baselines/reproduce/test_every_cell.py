@@ -23,7 +23,7 @@ from strategies import Grouped, PseudoGradientStrategy
 
 TABLES = [table for paper in paper_tables.papers() for table in paper_tables.tables(paper).values()]
 ROWS = 6_000
-WRITERS = 3_238  # as many as FEMNIST has
+WRITERS = 3_238  # as many as FEMNIST has, where the data set is not made for a number of nodes
 
 
 def name_of(table: PaperTable) -> str:
@@ -31,11 +31,11 @@ def name_of(table: PaperTable) -> str:
 
 
 @cache
-def sample(shape: tuple[int, ...], classes: int) -> Dataset:
+def sample(shape: tuple[int, ...], classes: int, writers: int) -> Dataset:
     """Return blank images with every label and many writers."""
     labels = torch.arange(ROWS) % classes
     inputs = torch.zeros((ROWS, *shape), dtype=torch.uint8)
-    owners = (torch.arange(ROWS) % WRITERS).numpy()
+    owners = (torch.arange(ROWS) % writers).numpy()
     normalize = Normalize((0.0,) * shape[0], (1.0,) * shape[0])
     return Dataset(inputs, labels, inputs, labels, Classification(), normalize, owners=owners)
 
@@ -49,7 +49,7 @@ def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
         cfg = OmegaConf.create(yaml)
         if cfg.num_classes == 1:  # the synthetic problem is small itself
             return real(yaml)
-        return sample(tuple(cfg.shape), cfg.num_classes)
+        return sample(tuple(cfg.shape), cfg.num_classes, cfg.load.get("num_nodes", WRITERS))
 
     monkeypatch.setattr("baselines.experiment.data.load_dataset", dataset)
 
