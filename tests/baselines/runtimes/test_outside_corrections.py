@@ -126,9 +126,7 @@ def test_on_ray_they_are_inlines(lab: Path) -> None:
 def test_a_node_knows_what_the_files_of_the_strategy_and_its_parts_name(
     setting: str, key: str, known: str, lab: Path
 ) -> None:
-    compose = (
-        f"from baselines.experiment import config; print(config.text({f'{setting} {searched(lab)}'!r}))"
-    )
+    compose = f"from baselines.experiment import config; print(config.export_composed({f'{setting} {searched(lab)}'!r}))"
     text = lab.parent / "composed.yaml"
     text.write_text(python("-c", compose))
     assert python("-c", NODE.format(text=str(text), key=key)) == f"['{known}']\n"
@@ -141,9 +139,7 @@ def test_a_node_knows_a_compression_of_the_user_s_own(lab: Path) -> None:
     (lab.parent / "squeezed.py").write_text(
         "from strategies import TopK\nclass Mine(TopK):\n    kind = 'mine'\n"
     )
-    compose = (
-        f"from baselines.experiment import config; print(config.text('compression=mine {searched(lab)}'))"
-    )
+    compose = f"from baselines.experiment import config; print(config.export_composed('compression=mine {searched(lab)}'))"
     text = lab.parent / "composed.yaml"
     text.write_text(python("-c", compose))
     script = f"""
