@@ -66,12 +66,13 @@ node_corrections: [{_target_: pulling.Pull}]
 OF_PART = "_target_: curious.Curious\nnode_corrections: [{_target_: curious.Curiosity}]\n"
 SMALL = "strategy=pulled model=softmax num_nodes=3 rounds=2 partitioner=iid client.local_epochs=2"
 ONE_LINE = r"\A[^\n]+\Z"
+COMPOSE = "import sys; from baselines.experiment import config; print(config.export_composed(sys.argv[1]))"
 # What happens on a machine of Ray's or of a site's: a composed configuration, and a node's training.
 NODE = """
 from baselines.experiment import config, experiment
 from clients.round import requested_corrections
 
-config.take("told", open({text!r}).read())
+config.register_composed("told", open({text!r}).read())
 known = experiment.load("told").node(0).known_corrections
 print([kind.__name__ for kind in requested_corrections({{{key!r}: True}}, known)])
 """
@@ -126,9 +127,8 @@ def test_on_ray_they_are_inlines(lab: Path) -> None:
 def test_a_node_knows_what_the_files_of_the_strategy_and_its_parts_name(
     setting: str, key: str, known: str, lab: Path
 ) -> None:
-    compose = f"from baselines.experiment import config; print(config.export_composed({f'{setting} {searched(lab)}'!r}))"
     text = lab.parent / "composed.yaml"
-    text.write_text(python("-c", compose))
+    text.write_text(python("-c", COMPOSE, f"{setting} {searched(lab)}"))
     assert python("-c", NODE.format(text=str(text), key=key)) == f"['{known}']\n"
 
 
@@ -139,13 +139,12 @@ def test_a_node_knows_a_compression_of_the_user_s_own(lab: Path) -> None:
     (lab.parent / "squeezed.py").write_text(
         "from strategies import TopK\nclass Mine(TopK):\n    kind = 'mine'\n"
     )
-    compose = f"from baselines.experiment import config; print(config.export_composed('compression=mine {searched(lab)}'))"
     text = lab.parent / "composed.yaml"
-    text.write_text(python("-c", compose))
+    text.write_text(python("-c", COMPOSE, f"compression=mine {searched(lab)}"))
     script = f"""
 from baselines.experiment import config, experiment
 from strategies.shared.codecs import requested_compression
-config.take("told", open({str(text)!r}).read())
+config.register_composed("told", open({str(text)!r}).read())
 known = experiment.load("told").node(0).known_compressions
 print(requested_compression({{"compression": "mine", "compression-share": 0.5}}, known).kind)
 try:
