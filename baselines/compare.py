@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from .errors import UserError
-from .experiment.overrides import HelpParagraphs
+from .help import HelpParagraphs
 from .reports import BANDS, WIDTHS, X_AXES
 
 

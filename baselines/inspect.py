@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 
 from .errors import UserError
-from .experiment.overrides import HelpParagraphs, add_config_dir, with_config_dir
+from .experiment.overrides import add_config_dir, with_config_dir
+from .help import HelpParagraphs
 
 
 def main(arguments: list[str] | None = None) -> int:

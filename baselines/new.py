@@ -23,7 +23,7 @@ from pathlib import Path
 from string import Template
 
 from .errors import UserError
-from .experiment.overrides import HelpParagraphs
+from .help import HelpParagraphs
 
 STRATEGY = '''"""$name: what is new, in a sentence. Authors, title, venue and year; the equation.
 

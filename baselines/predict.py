@@ -36,7 +36,7 @@ from .engine import exported
 from .engine.environment import write_atomically
 from .engine.predictor import Measures, Prediction, Predictor, predictor_of
 from .errors import UserError
-from .experiment.overrides import HelpParagraphs
+from .help import HelpParagraphs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

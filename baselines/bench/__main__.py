@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from baselines.errors import UserError
-from baselines.experiment.overrides import HelpParagraphs
+from baselines.help import HelpParagraphs
 
 from . import gpu, report
 from .by_hand import Client, Processes, addmm, loop

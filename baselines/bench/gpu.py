@@ -30,7 +30,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import log_softmax
 
 from baselines.experiment.experiment import Experiment, load
-from baselines.experiment.overrides import ROOT, HelpParagraphs
+from baselines.experiment.overrides import ROOT
+from baselines.help import HelpParagraphs
 from baselines.reports.tables import markdown_table
 from clients.fast.cuda_graphs import capture_graph
 

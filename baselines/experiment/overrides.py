@@ -2,7 +2,7 @@
 
 import os
 import re
-from argparse import ArgumentParser, HelpFormatter
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -93,17 +93,6 @@ def quote(text: str) -> str:
     """Quote a text for Hydra if it has spaces or special characters."""
     plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text.lower() not in RESERVED_WORDS
     return text if plain else "'" + text.replace("'", r"\'") + "'"
-
-
-class HelpParagraphs(HelpFormatter):
-    """Fill a description's paragraphs to the terminal's width; leave indented ones, which are commands."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        paragraphs = text.strip().split("\n\n")
-        return "\n\n".join(
-            p if p.startswith(" ") else super(HelpParagraphs, self)._fill_text(p, width, indent)
-            for p in paragraphs
-        )
 
 
 def add_config_dir(parser: ArgumentParser) -> None:

@@ -28,7 +28,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from baselines.errors import DataError, RunFailed, UserError
-from baselines.experiment.overrides import HelpParagraphs, add_config_dir, with_config_dir
+from baselines.experiment.overrides import add_config_dir, with_config_dir
+from baselines.help import HelpParagraphs
 from baselines.site.policy import Policy
 from baselines.site.policy import read as read_site_file
 from strategies.shared import protocol

@@ -34,7 +34,8 @@ import sys
 from pathlib import Path
 
 from baselines.errors import UserError
-from baselines.experiment.overrides import HelpParagraphs, add_config_dir
+from baselines.experiment.overrides import add_config_dir
+from baselines.help import HelpParagraphs
 
 SCALES = ("full", "small", "smoke")  # plan.py says what they change
 

@@ -35,9 +35,9 @@ MAY = {  # folder: which of our modules it may import; the longest folder that a
     "baselines/runtimes": (*ENGINE, "baselines.grids", "baselines.runtimes", "baselines.apps"),
     "baselines/federation": (
         *(*ENGINE, "baselines.apps", "baselines.runtimes", "baselines.site"),
-        "baselines.federation",
+        *("baselines.federation", "baselines.help"),
     ),
-    "baselines/reproduce": (*REPORTS, "baselines.reproduce"),
+    "baselines/reproduce": (*REPORTS, "baselines.help", "baselines.reproduce"),
     "baselines/bench": ("baselines", "clients", "strategies"),
 }
 NEVER = {"strategies": {"hydra", "omegaconf"}, "clients": {"hydra", "omegaconf"}, "baselines": set[str]()}
