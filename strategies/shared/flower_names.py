@@ -130,7 +130,7 @@ class HasHooks:
     renamed: ClassVar[Mapping[str, str]] = {}  # what it may define by an old name, for one release
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Accept old names, name misspelt hooks, and refuse a method in the place of a property."""
+        """Accept old names, name misspelt hooks, and refuse a method for a property."""
         super().__init_subclass__(**settings)
         accept_old_names(cls, cls.renamed)
         warn_of_misspelt_hooks(cls)
